@@ -8,7 +8,6 @@ import { startHook, withHook } from '../tests/js/stack/hook.js';
 import { isFree, ProcessError, stopAll, tails } from '../tests/js/stack/process.js';
 import { pasteable, showFlow } from '../tests/js/stack/flow.js';
 import { assignments } from '../tests/js/stack/requests.js';
-import { newSigningKey } from '../tests/js/stack/signing-key.js';
 
 const ORIGIN = `http://127.0.0.1:${PORTS.public}`;
 const MODULE = 'target/wasm32-wasip1/release/impersonation_filter.wasm';
@@ -41,15 +40,7 @@ async function demonstrate() {
   const hook = await startHook();
   const config = `${LOGS}/envoy.yaml`;
   writeFileSync(config, withHook(readFileSync(CONFIG, 'utf8'), hook));
-  const envoy = await startEnvoy({
-    config,
-    env: {
-      IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
-      INTROSPECTION_SECRET: 'demo-only-impersonation-filter',
-      HOOK_SECRET: hook.secret,
-    },
-    log: `${LOGS}/envoy.log`,
-  });
+  const envoy = await startEnvoy({ config, env: { HOOK_SECRET: hook.secret }, log: `${LOGS}/envoy.log` });
   console.log(`Envoy listens on ${ORIGIN}, the identity gateway is behind it. Logs: target/demo`);
 
   const flow = await showFlow(ORIGIN, { log: `${LOGS}/envoy.log`, hook });

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { parse } from 'yaml';
-import { ROOT } from '../stack/envoy.js';
+import { COMPANION, ROOT } from '../stack/envoy.js';
 import { judgeIstio, manifests } from '../clients/manifests.js';
 
 // Digests that YAML would read as numbers.
@@ -74,7 +74,7 @@ for (const [size, mesh, extension] of CASES) {
     assert.equal(lint.status, 0, lint.stdout + lint.stderr);
     const file = join(folder, `${size}-${mesh}-${extension}.yaml`);
     writeFileSync(file, render(size, mesh, extension));
-    const checked = spawnSync(`${ROOT}target/companion/impersonation-filter`, ['check', '--assume-environment', file], { encoding: 'utf8' });
+    const checked = spawnSync(COMPANION, ['check', '--assume-environment', file], { encoding: 'utf8' });
     const [summary, ...findings] = checked.stdout.trim().split('\n').reverse();
     assert.equal(checked.status, 0, checked.stdout + checked.stderr);
     assert.match(summary, /: valid[,;]/);

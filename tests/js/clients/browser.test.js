@@ -9,9 +9,8 @@ import { after, before, test } from 'node:test';
 import * as jose from 'jose';
 import { parse } from 'yaml';
 import { CONFIG, configOn, ROOT, startEnvoy } from '../stack/envoy.js';
-import { EXCHANGE, SECRETS } from '../stack/names.js';
+import { EXCHANGE } from '../stack/names.js';
 import { freePorts, stopAll } from '../stack/process.js';
-import { newSigningKey } from '../stack/signing-key.js';
 import { parties } from '../stack/client.js';
 import { startStack } from '../stack/shipped.js';
 
@@ -195,12 +194,7 @@ test('while the guard cannot reach etcd, the page can read that it should retry'
   // It fetches the key set from the first Envoy, which has issued the tokens.
   const keysOfTheFirst = [/(cluster_name: public_listener[^]*?port_value: )\d+/, `$1${stack.ports.public}`];
   writeFileSync(config, configOn({ ...stack.ports, listener, admin }, yaml).replace(...keysOfTheFirst));
-  await startEnvoy({
-    config,
-    log: `${ROOT}target/clients/envoy-${listener}.log`,
-    admin,
-    env: { IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()), INTROSPECTION_SECRET: SECRETS['impersonation-filter'] },
-  });
+  await startEnvoy({ config, log: `${ROOT}target/clients/envoy-${listener}.log`, admin });
   const call = await fetchFrom(PAGE, `http://127.0.0.1:${listener}/orders/1`, bearer(token));
   assert.deepEqual([call.status, JSON.parse(call.text).error], [503, 'temporarily_unavailable']);
   assert.equal(call.headers.get('retry-after'), '1');

@@ -2,14 +2,12 @@
 // Envoy and the filter must accept the plugins' configurations. Fetching the modules and the clusters
 // are left to the platform, and left out here.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { parse, parseAllDocuments, stringify } from 'yaml';
-import { newSigningKey } from '../stack/signing-key.js';
-import { CONFIG, ROOT } from '../stack/envoy.js';
+import { CONFIG, validate } from '../stack/envoy.js';
 
 /** Reads all manifests of a text. */
 export function manifests(text) {
@@ -270,15 +268,7 @@ function judged(cluster, edit) {
   try {
     const file = join(folder, 'envoy.yaml');
     writeFileSync(file, stringify(config));
-    execFileSync(`${ROOT}scripts/envoy`, ['--mode', 'validate', '-c', file], {
-      cwd: ROOT,
-      env: {
-        ...process.env,
-        IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
-        INTROSPECTION_SECRET: 'a-secret',
-      },
-      stdio: 'pipe',
-    });
+    validate('-c', file);
   } finally {
     rmSync(folder, { recursive: true });
   }

@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import * as oidc from 'openid-client';
 import { parse, stringify } from 'yaml';
-import { ROOT } from '../stack/envoy.js';
+import { COMPANION, ROOT } from '../stack/envoy.js';
 import { EXCHANGE, SECRETS } from '../stack/names.js';
 import { namedBlocks } from '../stack/readme.js';
 import { stopAll } from '../stack/process.js';
@@ -87,6 +87,6 @@ test('docs/approvals.md has the routes of envoy.yaml', () => {
 });
 
 test('check finds no error in the snippets, and proves the route to the API', () => {
-  const checked = execFileSync(`${ROOT}target/companion/impersonation-filter`, ['check', '--assume-environment', file], { encoding: 'utf8', stdio: 'pipe' });
+  const checked = execFileSync(COMPANION, ['check', '--assume-environment', file], { encoding: 'utf8', stdio: 'pipe' });
   assert.match(checked, /the guard stands before 1 of 1 route to APIs$/m);
 });

@@ -10,9 +10,8 @@ import { test } from 'node:test';
 import { parse } from 'yaml';
 import { pasteable, showFlow } from '../stack/flow.js';
 import { assignments } from '../stack/requests.js';
-import { poll, ROOT } from '../stack/envoy.js';
+import { poll, ROOT, validate } from '../stack/envoy.js';
 import { pasteFlow } from '../stack/readme.js';
-import { newSigningKey } from '../stack/signing-key.js';
 
 const ORIGIN = 'http://127.0.0.1:10000';
 const MINUTES = 60_000;
@@ -68,11 +67,7 @@ test('Envoy accepts the configuration of the cluster', () => {
   const [{ endpoints: [{ lb_endpoints: behind }] }] = parse(balancer).static_resources.clusters.map((cluster) => cluster.load_assignment);
   for (const { endpoint } of behind) assert.ok(services[endpoint.address.socket_address.address]);
 
-  const envoy = execFileSync(`${ROOT}scripts/envoy`, ['--path'], { encoding: 'utf8' }).trim();
-  const env = { ...process.env, IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()), INTROSPECTION_SECRET: 'secret' };
-  for (const config of [yaml, balancer]) {
-    execFileSync(envoy, ['--mode', 'validate', '--config-yaml', config], { cwd: ROOT, env, stdio: 'pipe' });
-  }
+  for (const config of [yaml, balancer]) validate('--config-yaml', config);
 });
 
 test('the Dockerfile copies every file that Cargo needs to read the manifest', { skip: !runs(['cargo', '--version']) && 'no cargo' }, () => {

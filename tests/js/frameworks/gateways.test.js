@@ -7,11 +7,10 @@ import * as jose from 'jose';
 import * as oidc from 'openid-client';
 import * as YAML from 'yaml';
 import { followTo } from '../stack/browser.js';
-import { configOn, poll, startEnvoy } from '../stack/envoy.js';
+import { configOn, environment, poll, startEnvoy } from '../stack/envoy.js';
 import { ACCESS_TOKEN, EXCHANGE, client } from '../stack/names.js';
 import { freePorts, stopAll } from '../stack/process.js';
 import { send } from '../stack/requests.js';
-import { newSigningKey } from '../stack/signing-key.js';
 import { discoverAt, signIn } from '../stack/client.js';
 import { FLOW } from '../clients/plays.js';
 import { startApi } from '../gateways/api.js';
@@ -44,7 +43,7 @@ async function startBefore(gateway, members) {
     gateway.start({ port, origin, runInJava }),
     startApi(apis).then((server) => server.unref()),
   ]);
-  const env = { IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey('RS256')), INTROSPECTION_SECRET: gateway.introspection ?? 'unused' };
+  const env = { ...environment('RS256'), INTROSPECTION_SECRET: gateway.introspection ?? 'unused' };
   await startEnvoy({ config: file, log: file.replace(/yaml$/, 'log'), admin, env, workers: 1 });
   return { origin, behind: `http://127.0.0.1:${port}`, paths, file };
 }

@@ -5,14 +5,13 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { configOn, replacedOnce, ROOT, startEnvoy } from '../stack/envoy.js';
+import { COMPANION, configOn, replacedOnce, ROOT, startEnvoy } from '../stack/envoy.js';
 import { start } from '../stack/process.js';
 import { block } from './page.js';
 
 const PAGE = 'canaille.md';
 const FILES = `${ROOT}target/gateways`;
 const CANAILLE = `${ROOT}scripts/canaille`;
-export const COMPANION = `${ROOT}target/companion/impersonation-filter`;
 
 export const password = (user) => `change-me-${user}`;
 

@@ -7,10 +7,11 @@ import { after, before, test } from 'node:test';
 import { createRemoteJWKSet, decodeProtectedHeader, jwtVerify } from 'jose';
 import { followTo } from '../stack/browser.js';
 import { ACCESS_TOKEN, EXCHANGE, REDIRECT_URI } from '../stack/names.js';
+import { COMPANION } from '../stack/envoy.js';
 import { freePorts, stopAll } from '../stack/process.js';
 import { send } from '../stack/requests.js';
 import { startApi } from './api.js';
-import { client, COMPANION, idOf, password, startCanaille, startEnvoyBeforeCanaille } from './canaille.js';
+import { client, idOf, password, startCanaille, startEnvoyBeforeCanaille } from './canaille.js';
 import { ask, basic } from '../stack/http.js';
 
 const DOCUMENTS = ['/.well-known/openid-configuration', '/.well-known/oauth-authorization-server'];

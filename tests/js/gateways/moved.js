@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { CONFIG, ROOT } from '../stack/envoy.js';
+import { COMPANION, CONFIG, ROOT } from '../stack/envoy.js';
 import { namedBlocks } from '../stack/readme.js';
 import { page } from './page.js';
 
@@ -44,5 +44,5 @@ function assignments(paths) {
 
 /** What the companion says of a file. */
 export function check(file) {
-  return execFileSync(`${ROOT}target/companion/impersonation-filter`, ['check', '--assume-environment', file], { cwd: ROOT, encoding: 'utf8' });
+  return execFileSync(COMPANION, ['check', '--assume-environment', file], { cwd: ROOT, encoding: 'utf8' });
 }

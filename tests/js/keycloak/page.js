@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { before, test } from 'node:test';
-import { ROOT } from '../stack/envoy.js';
+import { COMPANION, ROOT } from '../stack/envoy.js';
 import { everything } from './parties.js';
 
 let all;
@@ -13,7 +13,7 @@ before(async () => {
 
 test('`impersonation-filter check` finds nothing but the secrets of the demo', () => {
   for (const { config, env } of [all.main, all.introspection, all.userinfo]) {
-    const checked = spawnSync(`${ROOT}target/companion/impersonation-filter`, ['check', config], {
+    const checked = spawnSync(COMPANION, ['check', config], {
       cwd: ROOT, encoding: 'utf8', env: { ...process.env, ...env },
     });
     assert.equal(checked.status, 0, checked.stdout);

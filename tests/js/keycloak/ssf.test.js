@@ -7,7 +7,7 @@ import { writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import * as oidc from 'openid-client';
 import { discoverAt } from '../stack/client.js';
-import { poll, ROOT } from '../stack/envoy.js';
+import { COMPANION, poll } from '../stack/envoy.js';
 import { ADMIN } from '../stack/keycloak.js';
 import { ACCESS_TOKEN, REDIRECT_URI } from '../stack/names.js';
 import { stopAll } from '../stack/process.js';
@@ -81,7 +81,7 @@ async function events(...more) {
   const { access_token: token } = await granted.json();
   const args = ['events', ...more, '--issuer', stack.issuer, '--json'];
   return new Promise((resolve, reject) => {
-    execFile(`${ROOT}target/companion/impersonation-filter`, args, { env: { TRANSMITTER_TOKEN: token } }, (error, stdout, stderr) => {
+    execFile(COMPANION, args, { env: { TRANSMITTER_TOKEN: token } }, (error, stdout, stderr) => {
       for (const secret of [token, HEADER]) {
         if (`${stdout}${stderr}`.includes(secret)) reject(new Error('the companion prints a secret'));
       }

@@ -7,11 +7,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import * as YAML from 'yaml';
-import { CONFIG, configOn, replacedOnce, ROOT, startEnvoy } from '../stack/envoy.js';
+import { CONFIG, configOn, environment, replacedOnce, ROOT, startEnvoy } from '../stack/envoy.js';
 import { startKeycloak } from '../stack/keycloak.js';
 import { freePorts } from '../stack/process.js';
 import { namedBlocks } from '../stack/readme.js';
-import { newSigningKey } from '../stack/signing-key.js';
 import { startRecorder } from './recorder.js';
 
 export const FILES = `${ROOT}target/keycloak/run`;
@@ -101,13 +100,6 @@ export async function startEnvoyBefore({ ports }, { name = 'first', edit, algori
   const env = environment(algorithm);
   const envoy = await startEnvoy({ config, log: config.replace(/yaml$/, 'log'), admin, env });
   return { envoy, config, env, origin: `http://127.0.0.1:${listener}`, metrics: `http://127.0.0.1:${metrics}` };
-}
-
-function environment(algorithm) {
-  return {
-    IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey(algorithm)),
-    INTROSPECTION_SECRET: 'demo-only-impersonation-filter',
-  };
 }
 
 /** Edits envoy.yaml as the page says. */

@@ -9,9 +9,7 @@ import { connect } from 'node:net';
 import { promisify } from 'node:util';
 import { poll, ROOT, startEnvoy } from '../stack/envoy.js';
 import { startGateway } from '../stack/gateway.js';
-import { SECRETS } from '../stack/names.js';
 import { freePorts, start } from '../stack/process.js';
-import { newSigningKey } from '../stack/signing-key.js';
 
 const PROGRAMS = `${ROOT}target/meshes`;
 const FILES = `${PROGRAMS}/runs`;
@@ -114,12 +112,7 @@ export function bootstrap({ listeners, clusters, routes = [], endpoints = [], ex
 export async function run(config, folder, admin) {
   const file = `${folder}/envoy-${admin}.json`;
   writeFileSync(file, JSON.stringify(config, null, 1));
-  return startEnvoy({
-    config: file,
-    log: `${folder}/envoy-${admin}.log`,
-    admin,
-    env: { IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()), INTROSPECTION_SECRET: SECRETS['impersonation-filter'] },
-  });
+  return startEnvoy({ config: file, log: `${folder}/envoy-${admin}.log`, admin });
 }
 
 /** Sends a request to a port on loopback. The host may be another than the address. */

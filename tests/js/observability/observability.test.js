@@ -8,7 +8,6 @@ import { after, before, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { ACCESS_TOKEN, EXCHANGE, client } from '../stack/names.js';
 import { send } from '../stack/requests.js';
-import { newSigningKey } from '../stack/signing-key.js';
 import { configOn, poll, replacedOnce, ROOT, startEnvoy, withoutActors } from '../stack/envoy.js';
 import { startEtcd } from '../stack/etcd.js';
 import { startGateway } from '../stack/gateway.js';
@@ -17,11 +16,6 @@ import { draw } from './picture.js';
 
 const FILES = `${ROOT}target/observability`;
 const RULES = `${ROOT}deploy/prometheus/rules.yml`;
-
-const ENVIRONMENT = {
-  IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
-  INTROSPECTION_SECRET: 'demo-only-impersonation-filter',
-};
 
 /** A transmitter of security events. */
 const TRANSMITTER = 'https://transmitter.example.com';
@@ -52,12 +46,7 @@ before(async () => {
   origin = `http://127.0.0.1:${public_}`;
   const behind = await startGateway({ port: gateway, origin, log: `${FILES}/gateway.log` });
   writeFileSync(`${FILES}/envoy.yaml`, withTransmitter(withoutActors(configOn(ports))));
-  await startEnvoy({
-    config: `${FILES}/envoy.yaml`,
-    log: `${FILES}/envoy.log`,
-    admin,
-    env: ENVIRONMENT,
-  });
+  await startEnvoy({ config: `${FILES}/envoy.yaml`, log: `${FILES}/envoy.log`, admin });
   await withEtcd(gateway);
   await traffic(behind);
   // Gauges are set on a tick of the filter, histograms every five seconds.
@@ -77,7 +66,7 @@ async function withEtcd(gateway) {
   const yaml = execFileSync(`${ROOT}scripts/envoy-in-cluster`, etcd.addresses, { encoding: 'utf8' });
   const edited = configOn({ ...portsOfEtcd, public: ports.public, listener: public_ }, yaml);
   writeFileSync(`${FILES}/envoy-etcd.yaml`, withoutActors(edited));
-  await startEnvoy({ config: `${FILES}/envoy-etcd.yaml`, log: `${FILES}/envoy-etcd.log`, admin, env: ENVIRONMENT });
+  await startEnvoy({ config: `${FILES}/envoy-etcd.yaml`, log: `${FILES}/envoy-etcd.log`, admin });
   const there = `http://127.0.0.1:${public_}`;
   const mint = await mintRequest(there);
   await poll(async () => (await send(mint)).status === 201);

@@ -10,7 +10,6 @@ import { configOn, poll, ROOT, startEnvoy } from '../stack/envoy.js';
 import { showFlow } from '../stack/flow.js';
 import { startGateway } from '../stack/gateway.js';
 import { freePorts, start, stopAll } from '../stack/process.js';
-import { newSigningKey } from '../stack/signing-key.js';
 import { digests, FILES, IMAGES, LAYOUTS, MODULES, VERSION } from './files.js';
 
 const LOGS = `${ROOT}target/release-test`;
@@ -41,13 +40,7 @@ async function load(folder, name) {
   const yaml = readFileSync(`${FILES}/envoy.yaml`, 'utf8');
   writeFileSync(`${folder}/envoy.yaml`, configOn({ public: public_, admin, metrics, gateway }, yaml));
   const began = performance.now();
-  await startEnvoy({
-    config: 'envoy.yaml',
-    cwd: folder,
-    admin,
-    log: `${LOGS}/envoy-${name}.log`,
-    env: { IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()), INTROSPECTION_SECRET: 'demo-only-impersonation-filter' },
-  });
+  await startEnvoy({ config: 'envoy.yaml', cwd: folder, admin, log: `${LOGS}/envoy-${name}.log` });
   return { origin, milliseconds: performance.now() - began };
 }
 

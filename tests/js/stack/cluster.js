@@ -1,11 +1,10 @@
 // Two Envoys with the repository's envoy.yaml, which share their subject tokens in etcd.
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { configOn, ROOT, startEnvoy } from './envoy.js';
+import { configOn, environment, ROOT, startEnvoy } from './envoy.js';
 import { startEtcd } from './etcd.js';
 import { startGateway } from './gateway.js';
 import { freePorts } from './process.js';
-import { newSigningKey } from './signing-key.js';
 
 const ENVOYS = ['first', 'second'];
 
@@ -26,7 +25,7 @@ export async function startCluster({ nodes = 3, logs, edit = (yaml) => yaml }) {
   const [origin] = origins;
   await startGateway({ port: gateway, origin, log: `${logs}/gateway.log` });
   const yaml = execFileSync(`${ROOT}scripts/envoy-in-cluster`, etcd.addresses, { encoding: 'utf8' });
-  const env = { IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()), INTROSPECTION_SECRET: 'demo-only-impersonation-filter' };
+  const env = environment(); // They have one key, as they have one address.
   for (const each of ports) {
     const config = `${logs}/envoy-${each.name}.yaml`;
     writeFileSync(config, edit(configOn({ ...each, public: ports[0].public, listener: each.public }, yaml)));

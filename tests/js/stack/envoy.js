@@ -3,10 +3,14 @@ import { execFileSync } from 'node:child_process';
 import { appendFileSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { setTimeout as pause } from 'node:timers/promises';
+import { SECRETS } from './names.js';
 import { start } from './process.js';
+import { newSigningKey } from './signing-key.js';
 
 export const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 export const CONFIG = `${ROOT}envoy.yaml`;
+/** The companion that `make companion` built. */
+export const COMPANION = `${ROOT}target/companion/impersonation-filter`;
 
 /** The ports that envoy.yaml names. */
 export const PORTS = { public: 10000, admin: 9901, metrics: 9902, gateway: 9000, apis: 9001 };
@@ -38,7 +42,20 @@ export function withoutActors(yaml) {
   return yaml.replace('required: true', 'required: false');
 }
 
-/** Starts Envoy and waits until its workers accept connections. Without `workers` it has one for each processor. */
+/** Returns the variables that envoy.yaml reads, with a new key. */
+export function environment(alg = 'ES256') {
+  return { IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey(alg)), INTROSPECTION_SECRET: SECRETS['impersonation-filter'] };
+}
+
+/** Fails if Envoy does not accept the configuration that its arguments name. */
+export function validate(...args) {
+  execFileSync(`${ROOT}scripts/envoy`, ['--mode', 'validate', ...args], { cwd: ROOT, env: { ...process.env, ...environment() }, stdio: 'pipe' });
+}
+
+/**
+ * Starts Envoy and waits until its workers accept connections. `env` replaces variables of
+ * [`environment`]. Without `workers` Envoy has one for each processor.
+ */
 export async function startEnvoy({ config = CONFIG, admin = PORTS.admin, env = {}, workers = undefined, ...options }) {
   const envoy = execFileSync(`${ROOT}scripts/envoy`, ['--path'], { encoding: 'utf8' }).trim();
   // `make test` counts the starts.
@@ -48,7 +65,7 @@ export async function startEnvoy({ config = CONFIG, admin = PORTS.admin, env = {
   const running = await start('Envoy', envoy, args, {
     ready: /starting workers/, // logged just before they start: hence the gauge below
     cwd: ROOT,
-    env: { ...process.env, ...env },
+    env: { ...process.env, ...environment(), ...env },
     ...options,
   });
   try {

@@ -3,10 +3,8 @@ import { execFile } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { ROOT } from './envoy.js';
+import { COMPANION } from './envoy.js';
 import { SECRETS } from './names.js';
-
-const COMPANION = `${ROOT}target/companion/impersonation-filter`;
 
 /**
  * Probes the `filters` and the `apis`. `origin` is the address that tokens name. `tokens` are those

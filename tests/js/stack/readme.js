@@ -3,12 +3,11 @@
 import { execFile, execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
-import { ROOT } from './envoy.js';
+import { COMPANION, ROOT } from './envoy.js';
 
 const ORIGIN = 'http://127.0.0.1:10000';
-const COMPANION = `${ROOT}target/companion`;
 const SEPARATOR = '---- the next part ----';
 
 /** The parts of a page that are marked as run by the tests, in order. */
@@ -37,11 +36,11 @@ export function shown(page, language) {
  * and the texts in `changed`. Returns what each part printed.
  */
 export async function paste(parts, { origin = ORIGIN, changed = {} } = {}) {
-  if (!existsSync(`${COMPANION}/impersonation-filter`)) throw new Error('the companion is missing: make companion');
+  if (!existsSync(COMPANION)) throw new Error('the companion is missing: make companion');
   let script = parts.join(`\necho; echo '${SEPARATOR}'\n`).replaceAll(ORIGIN, origin);
   for (const [text, other] of Object.entries(changed)) script = script.replaceAll(text, other);
   const cwd = mkdtempSync(join(tmpdir(), 'pasted-'));
-  const env = { ...process.env, PATH: `${COMPANION}:${process.env.PATH}` };
+  const env = { ...process.env, PATH: `${dirname(COMPANION)}:${process.env.PATH}` };
   try {
     const { stdout, stderr } = await promisify(execFile)('sh', ['-c', script], { cwd, env });
     if (stderr) console.error(stderr);

@@ -1,7 +1,5 @@
 // A gateway and an Envoy in front of it, with the repository's envoy.yaml moved to free ports.
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { SECRETS } from './names.js';
-import { newSigningKey } from './signing-key.js';
 import { configOn, ROOT, startEnvoy } from './envoy.js';
 import { startGateway } from './gateway.js';
 import { freePorts } from './process.js';
@@ -17,15 +15,7 @@ export async function startEnvoyOn(ports, edit = (text) => text, yaml = undefine
   const config = `${FILES}/envoy-${ports.public}.yaml`;
   writeFileSync(config, edit(configOn(ports, yaml)));
   const log = `${FILES}/envoy-${ports.public}.log`;
-  const envoy = await startEnvoy({
-    config,
-    log,
-    admin: ports.admin,
-    env: {
-      IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
-      INTROSPECTION_SECRET: SECRETS['impersonation-filter'],
-    },
-  });
+  const envoy = await startEnvoy({ config, log, admin: ports.admin });
   return { envoy, log, ports, origin: `http://127.0.0.1:${ports.public}` };
 }
 
