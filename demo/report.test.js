@@ -2,44 +2,18 @@
 // Envoy has counted: each request is in the report exactly once.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { after, test } from 'node:test';
-import { configOn, poll, replacedOnce, ROOT, startEnvoy } from '../tests/js/stack/envoy.js';
+import { COMPANION, poll, replacedOnce } from '../tests/js/stack/envoy.js';
 import { AGENT, beforeTheFlow, exchangeRequest, mintRequest, showFlow } from '../tests/js/stack/flow.js';
-import { startGateway } from '../tests/js/stack/gateway.js';
-import { freePorts, stopAll } from '../tests/js/stack/process.js';
+import { stopAll } from '../tests/js/stack/process.js';
 import { send } from '../tests/js/stack/requests.js';
-import { newSigningKey } from '../tests/js/stack/signing-key.js';
-
-const FOLDER = `${ROOT}target/demo/report`;
-const COMPANION = `${ROOT}target/companion/impersonation-filter`;
+import { startStack } from '../tests/js/stack/shipped.js';
 
 after(stopAll);
 
-/** Starts Envoy with envoy.yaml, changed by `edit`, before the gateway. */
-async function startDemo(edit = (yaml) => yaml) {
-  const [public_, admin, gateway] = await freePorts(3);
-  const ports = { public: public_, admin, gateway };
-  const origin = `http://127.0.0.1:${ports.public}`;
-  const log = `${FOLDER}/envoy-${ports.public}.log`;
-  const config = `${FOLDER}/envoy-${ports.public}.yaml`;
-  mkdirSync(FOLDER, { recursive: true });
-  writeFileSync(config, edit(configOn(ports)));
-  await startGateway({ port: ports.gateway, origin });
-  await startEnvoy({
-    config,
-    log,
-    admin: ports.admin,
-    env: {
-      IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
-      INTROSPECTION_SECRET: 'demo-only-impersonation-filter',
-    },
-  });
-  return { origin, log, ports };
-}
-
 test('the report on the demo has each request once, as the metrics have', async () => {
-  const { origin, log, ports } = await startDemo();
+  const { origin, log, ports } = await startStack();
   await showFlow(origin);
   // Requests that are refused before they belong to an impersonation.
   for (const path of ['/api/subject-tokens', '/oidc/token/revocation', '/api/impersonations/revocations']) {
@@ -78,7 +52,7 @@ test('the report on the demo has each request once, as the metrics have', async 
 });
 
 test('each call with one request id is in the report', async () => {
-  const { origin, log } = await startDemo((yaml) => replacedOnce(yaml, /^( +)use_remote_address: true$/m, '$&\n$1preserve_external_request_id: true'));
+  const { origin, log } = await startStack((yaml) => replacedOnce(yaml, /^( +)use_remote_address: true$/m, '$&\n$1preserve_external_request_id: true'));
   const { backendToken, agentToken } = await beforeTheFlow(origin);
   const { json: { subjectToken } } = await send(mintRequest(origin, backendToken));
   const { json: { access_token: token } } = await send(exchangeRequest(origin, subjectToken, agentToken));
