@@ -4,15 +4,15 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { createHash, randomUUID } from 'node:crypto';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import * as jose from 'jose';
 import { parse } from 'yaml';
-import { CONFIG, configOn, ROOT, startEnvoy } from '../stack/envoy.js';
+import { CONFIG, ROOT } from '../stack/envoy.js';
 import { EXCHANGE } from '../stack/names.js';
 import { freePorts, stopAll } from '../stack/process.js';
 import { parties } from '../stack/client.js';
-import { startStack } from '../stack/shipped.js';
+import { startEnvoyOn, startStack } from '../stack/shipped.js';
 
 const PAGE = 'http://localhost:3000'; // as envoy.yaml names it
 const ELSEWHERE = 'https://evil.example';
@@ -190,12 +190,10 @@ test('while the guard cannot reach etcd, the page can read that it should retry'
   const [listener, admin] = await freePorts(2);
   // Another Envoy at the same address, whose etcd is missing.
   const yaml = execFileSync(`${ROOT}scripts/envoy-in-cluster`, ['127.0.0.1:1:1'], { encoding: 'utf8' });
-  const config = `${ROOT}target/clients/envoy-${listener}.yaml`;
   // It fetches the key set from the first Envoy, which has issued the tokens.
   const keysOfTheFirst = [/(cluster_name: public_listener[^]*?port_value: )\d+/, `$1${stack.ports.public}`];
-  writeFileSync(config, configOn({ ...stack.ports, listener, admin }, yaml).replace(...keysOfTheFirst));
-  await startEnvoy({ config, log: `${ROOT}target/clients/envoy-${listener}.log`, admin });
-  const call = await fetchFrom(PAGE, `http://127.0.0.1:${listener}/orders/1`, bearer(token));
+  const { origin: other } = await startEnvoyOn({ ...stack.ports, listener, admin }, (edited) => edited.replace(...keysOfTheFirst), yaml);
+  const call = await fetchFrom(PAGE, `${other}/orders/1`, bearer(token));
   assert.deepEqual([call.status, JSON.parse(call.text).error], [503, 'temporarily_unavailable']);
   assert.equal(call.headers.get('retry-after'), '1');
 });

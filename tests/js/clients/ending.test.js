@@ -2,7 +2,7 @@
 // everything that the agent began has ended, and the log has what the report needs.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { poll, ROOT } from '../stack/envoy.js';
+import { poll } from '../stack/envoy.js';
 import { lines, namedLines, paste, pasteFlow } from '../stack/readme.js';
 import { stopAll } from '../stack/process.js';
 import { startStack } from '../stack/shipped.js';
@@ -16,9 +16,7 @@ let origin;
 let log;
 
 before(async () => {
-  const stack = await startStack();
-  ({ origin } = stack);
-  log = `${ROOT}target/clients/envoy-${stack.ports.public}.log`;
+  ({ origin, log } = await startStack());
   // Until the filter has the gateway's keys, it asks minters to retry.
   await poll(async () => (await pasteFlow(origin)).startsWith('{'));
 });

@@ -53,9 +53,7 @@ function edit(yaml) {
 const parsed = (page, names) => names.map((name) => parse(namedBlocks(page)[name]));
 
 before(async () => {
-  const stack = await startStack(edit);
-  ({ origin } = stack);
-  file = `${ROOT}target/clients/envoy-${stack.ports.public}.yaml`;
+  ({ origin, config: file } = await startStack(edit));
 });
 
 after(stopAll);

@@ -8,10 +8,11 @@ import { after, before, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { ACCESS_TOKEN, EXCHANGE, client } from '../stack/names.js';
 import { send } from '../stack/requests.js';
-import { configOn, poll, replacedOnce, ROOT, startEnvoy, withoutActors } from '../stack/envoy.js';
+import { poll, replacedOnce, ROOT, withoutActors } from '../stack/envoy.js';
 import { startEtcd } from '../stack/etcd.js';
 import { startGateway } from '../stack/gateway.js';
 import { freePorts, start, stopAll } from '../stack/process.js';
+import { startEnvoyOn } from '../stack/shipped.js';
 import { draw } from './picture.js';
 
 const FILES = `${ROOT}target/observability`;
@@ -32,6 +33,7 @@ if (skip) console.error(`\n*** The rules and the dashboard are ${skip} ***\n`);
 
 let ports;
 let origin;
+let log;
 let exchange;
 let scrape;
 /** An Envoy with its tokens in etcd has metrics of its own. */
@@ -45,8 +47,7 @@ before(async () => {
   ports = { public: public_, admin, metrics, gateway };
   origin = `http://127.0.0.1:${public_}`;
   const behind = await startGateway({ port: gateway, origin, log: `${FILES}/gateway.log` });
-  writeFileSync(`${FILES}/envoy.yaml`, withTransmitter(withoutActors(configOn(ports))));
-  await startEnvoy({ config: `${FILES}/envoy.yaml`, log: `${FILES}/envoy.log`, admin });
+  ({ log } = await startEnvoyOn(ports, (yaml) => withTransmitter(withoutActors(yaml))));
   await withEtcd(gateway);
   await traffic(behind);
   // Gauges are set on a tick of the filter, histograms every five seconds.
@@ -64,10 +65,7 @@ async function withEtcd(gateway) {
   const [public_, admin, metrics] = await freePorts(3);
   portsOfEtcd = { public: public_, admin, metrics, gateway };
   const yaml = execFileSync(`${ROOT}scripts/envoy-in-cluster`, etcd.addresses, { encoding: 'utf8' });
-  const edited = configOn({ ...portsOfEtcd, public: ports.public, listener: public_ }, yaml);
-  writeFileSync(`${FILES}/envoy-etcd.yaml`, withoutActors(edited));
-  await startEnvoy({ config: `${FILES}/envoy-etcd.yaml`, log: `${FILES}/envoy-etcd.log`, admin });
-  const there = `http://127.0.0.1:${public_}`;
+  const { origin: there } = await startEnvoyOn({ ...portsOfEtcd, public: ports.public, listener: public_ }, withoutActors, yaml);
   const mint = await mintRequest(there);
   await poll(async () => (await send(mint)).status === 201);
   const { subjectToken } = (await send(mint)).json;
@@ -221,7 +219,7 @@ test('the metrics listener serves the metrics and nothing else', async () => {
 });
 
 test('the access log says who acted as whom, and why not', async () => {
-  const lines = () => readFileSync(`${FILES}/envoy.log`, 'utf8').split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line));
+  const lines = () => readFileSync(log, 'utf8').split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line));
   await poll(() => lines().some(({ details }) => details === 'impersonation_callout_failed'));
   const succeeded = lines().find(({ impersonation }) => impersonation?.event === 'token_exchange.succeeded');
   const spent = lines().find(({ details }) => details === 'impersonation_subject_token_spent');

@@ -4,19 +4,20 @@ import { configOn, ROOT, startEnvoy } from './envoy.js';
 import { startGateway } from './gateway.js';
 import { freePorts } from './process.js';
 
-const FILES = `${ROOT}target/clients`;
+const FILES = `${ROOT}target/stack`;
 
 /**
  * Starts Envoy on these ports, before the server at `ports.gateway`, with the configuration `yaml`
- * or else the shipped one. `edit` changes it. The files are kept.
+ * or else the shipped one. `edit` changes it. `config` and `log` are its files, which are kept.
  */
 export async function startEnvoyOn(ports, edit = (text) => text, yaml = undefined) {
   mkdirSync(FILES, { recursive: true });
-  const config = `${FILES}/envoy-${ports.public}.yaml`;
+  const port = ports.listener ?? ports.public;
+  const config = `${FILES}/envoy-${port}.yaml`;
+  const log = `${FILES}/envoy-${port}.log`;
   writeFileSync(config, edit(configOn(ports, yaml)));
-  const log = `${FILES}/envoy-${ports.public}.log`;
   const envoy = await startEnvoy({ config, log, admin: ports.admin });
-  return { envoy, log, ports, origin: `http://127.0.0.1:${ports.public}` };
+  return { envoy, config, log, ports, origin: `http://127.0.0.1:${port}` };
 }
 
 export async function newPorts() {
