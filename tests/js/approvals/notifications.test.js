@@ -10,11 +10,7 @@ import { approvals, approver, backend, configuration, decide, exchange, mint, se
 
 const SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
 
-const hooks = [];
-after(async () => {
-  await stopAll();
-  hooks.forEach((hook) => hook.stop());
-});
+after(stopAll);
 
 /** A hook that verifies what it gets, and then answers with `hook.status`. */
 async function startHook() {
@@ -29,7 +25,6 @@ async function startHook() {
     if (hook.status < 300) hook.told.push(event);
     response.writeHead(hook.status).end();
   }));
-  hooks.push(hook);
   return hook;
 }
 
@@ -95,7 +90,6 @@ test('what a required hook cannot be told does not happen', async () => {
 test('a required hook that is slow, down or lying lets nothing happen', async () => {
   let answer;
   const stub = await serve((request, body, response) => answer(response));
-  hooks.push(stub);
   const value = withHook(true);
   value.notifications[0].http_uri.timeout = '300ms';
   const filter = await startFilter(value, { hooks: [stub.port] }, { workers: 1 });
@@ -136,7 +130,6 @@ test('a required hook that is slow, down or lying lets nothing happen', async ()
 test('a hook that is not required delays and prevents nothing, however slow or wrong it is', async () => {
   let answer;
   const stub = await serve((request, body, response) => answer(response));
-  hooks.push(stub);
   const filter = await startFilter(withHook(false), { hooks: [stub.port] }, { workers: 1 });
   const cases = {
     'no answer': () => {},

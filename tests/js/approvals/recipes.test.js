@@ -16,7 +16,6 @@ function block(heading, language) {
   return section.split('\n## ')[0].split(`\`\`\`${language}\n`)[1].split('```')[0];
 }
 
-const stubs = [];
 const users = { 'u-rich': { balance: 2_000_000 }, 'u-open': {}, 'u-closed': {}, 'u-1': {} };
 let directory;
 
@@ -27,13 +26,9 @@ before(async () => {
     const found = users[request.url.split('/').at(-1)];
     response.writeHead(found ? 200 : 404, { 'content-type': 'application/json' }).end(JSON.stringify(found ?? {}));
   });
-  stubs.push(directory);
 });
 
-after(async () => {
-  await stopAll();
-  stubs.forEach((stub) => stub.stop());
-});
+after(stopAll);
 
 /** Starts the filter with a function that knows the users. */
 function withFunction(script) {
@@ -77,7 +72,6 @@ test('a Slack approval: a click decides with the access token of the person who 
     await onHook(request.headers, body, { secret: SECRET, tell: (id, data) => messages.push([id, data]) });
     response.writeHead(204).end();
   });
-  stubs.push(hook);
   const filter = await startFilter(configuration({
     approvals: approvals({ required: 1 }),
     notifications: [{ http_uri: { uri: 'https://slack.example.com/', cluster: 'slack', timeout: '10s' }, secret: { inline_string: SECRET } }],

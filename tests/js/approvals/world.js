@@ -1,12 +1,13 @@
 // Envoys with the filter and nothing else, keys for the people of these tests, and servers that take
 // the places of the hook and of a misbehaving decision point.
-import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { Agent, createServer, request } from 'node:http';
+import { Agent, request } from 'node:http';
+import { text } from 'node:stream/consumers';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { ROOT, startEnvoy } from '../stack/envoy.js';
 import { ACCESS_TOKEN, EXCHANGE } from '../stack/names.js';
 import { freePorts } from '../stack/process.js';
+import { serve as startServer } from '../stack/server.js';
 import { newSigningKey } from '../stack/signing-key.js';
 
 export const FILES = `${ROOT}target/approvals`;
@@ -122,8 +123,8 @@ export function send({ port, agent }, method, path, { token, json, form } = {}) 
     const sent = request({ host: '127.0.0.1', port, agent, method, path, headers }, (response) => {
       const chunks = [];
       response.on('data', (chunk) => chunks.push(chunk)).on('error', reject).on('end', () => {
-        const text = Buffer.concat(chunks).toString();
-        resolve({ status: response.statusCode, headers: response.headers, body: text && JSON.parse(text) });
+        const received = Buffer.concat(chunks).toString();
+        resolve({ status: response.statusCode, headers: response.headers, body: received && JSON.parse(received) });
       });
     });
     sent.on('error', reject).end(body);
@@ -157,13 +158,6 @@ export function exchange(filter, token, actorToken = undefined) {
 }
 
 /** A server on any free port. `answer` gets the request and its body. */
-export async function serve(answer) {
-  const server = createServer((incoming, response) => {
-    const chunks = [];
-    incoming.on('data', (chunk) => chunks.push(chunk)).on('end', () => answer(incoming, Buffer.concat(chunks).toString(), response));
-  });
-  server.keepAliveTimeout = 75_000;
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return { port: server.address().port, stop: () => { server.closeAllConnections(); server.close(); } };
-}
+export const serve = (answer) => startServer((incoming, response) => {
+  text(incoming).then((body) => answer(incoming, body, response), () => {}); // the caller may hang up
+});

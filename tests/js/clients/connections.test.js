@@ -2,10 +2,10 @@
 // plain server stands in the place of the gateway.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { after, before, test } from 'node:test';
 import { stopAll } from '../stack/process.js';
+import { serve } from '../stack/server.js';
 import { newPorts, startEnvoyOn } from '../stack/shipped.js';
 
 const EXCHANGE = 'grant_type=urn:ietf:params:oauth:grant-type:token-exchange&client_id=support-console&subject_token=sub_a';
@@ -13,16 +13,13 @@ const FORM = 'content-type: application/x-www-form-urlencoded';
 const SECOND = 1000;
 
 let ports;
-let gateway;
 
 before(async () => {
   ports = await newPorts();
-  gateway = createServer((request, response) => {
+  await serve((request, response) => {
     if (request.url === '/never') return;
     response.writeHead(request.url === '/oidc/jwks' ? 404 : 200).end();
-  });
-  gateway.listen(ports.gateway, '127.0.0.1');
-  await once(gateway, 'listening');
+  }, ports.gateway);
   // The shipped configuration with shorter time limits.
   await startEnvoyOn(ports, (yaml) => [
     ['idle_timeout: 300s', 'idle_timeout: 3s'],
@@ -34,11 +31,7 @@ before(async () => {
   }, yaml));
 });
 
-after(async () => {
-  await stopAll();
-  gateway.closeAllConnections();
-  gateway.close();
-});
+after(stopAll);
 
 for (const [what, ...request] of [
   ['a refused exchange', 400, `POST /oidc/token`, EXCHANGE, FORM],

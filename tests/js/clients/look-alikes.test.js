@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
 import { connect } from 'node:http2';
 import { connect as connectTcp } from 'node:net';
 import { after, before, test } from 'node:test';
@@ -11,6 +10,7 @@ import { parseAllDocuments } from 'yaml';
 import { ROOT } from '../stack/envoy.js';
 import { stopAll } from '../stack/process.js';
 import { moved } from '../gateways/moved.js';
+import { serve } from '../stack/server.js';
 import { newPorts, startEnvoyOn } from '../stack/shipped.js';
 
 const OURS = [
@@ -52,27 +52,20 @@ const LEGITIMATE = [
 
 let reached; // the requests of this test that reached the gateway
 let fields; // the header fields of the last of them
-let upstream;
 let ports;
 
 before(async () => {
   ports = await newPorts();
-  upstream = createServer((request, response) => {
+  await serve((request, response) => {
     if (request.headers['x-sent-here']) {
       reached.push(request.url);
       fields = request.headers;
     }
     response.end('the gateway');
-  });
-  upstream.listen(ports.gateway, '127.0.0.1');
-  await once(upstream, 'listening');
+  }, ports.gateway);
 });
 
-after(async () => {
-  await stopAll();
-  upstream.closeAllConnections();
-  upstream.close();
-});
+after(stopAll);
 
 const shipped = (yaml) => yaml;
 /** envoy.yaml with the regular expressions of a manifest instead of its own. */

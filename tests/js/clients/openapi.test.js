@@ -2,9 +2,7 @@
 // requests of the description, and compares status, header fields and body.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
-import { createServer } from 'node:http';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -13,6 +11,7 @@ import { parse, stringify } from 'yaml';
 import { poll, ROOT } from '../stack/envoy.js';
 import { client } from '../stack/names.js';
 import { stopAll } from '../stack/process.js';
+import { serve } from '../stack/server.js';
 import { newPorts, startEnvoyOn } from '../stack/shipped.js';
 
 const run = promisify(execFile);
@@ -42,7 +41,6 @@ const ANSWERED = {
 
 let origin;
 let who;
-let gateway;
 
 before(async () => {
   const ports = await newPorts();
@@ -70,7 +68,7 @@ before(async () => {
       sub_id: { format: 'opaque', id: 'nobody' },
     }),
   };
-  gateway = await startStub(ports.gateway, key);
+  await startStub(ports.gateway, key);
   // All requests come from one address, so the rate limit is raised.
   const sender = { issuer: `${origin}/oidc`, audiences: ['filter'], local_jwks: { inline_string: JSON.stringify({ keys: [key] }) } };
   await startEnvoyOn(ports, (yaml) => withSender(
@@ -82,11 +80,7 @@ before(async () => {
   })).status === 201);
 });
 
-after(async () => {
-  await stopAll();
-  gateway.closeAllConnections();
-  gateway.close();
-});
+after(stopAll);
 
 test('the description is an OpenAPI document', async () => {
   await run(`${ROOT}scripts/schemathesis`, ['-m', 'openapi_spec_validator', 'docs/openapi.yaml'], { cwd: ROOT });
@@ -162,17 +156,13 @@ function withSender(yaml, sender) {
 }
 
 /** A stub of the gateway: answers the filter's requests, and marks all other answers. */
-async function startStub(port, key) {
-  const server = createServer((request, response) => {
+function startStub(port, key) {
+  return serve((request, response) => {
     const path = request.url.split('?', 1)[0];
     const [status, body] = answerTo(path, request.headers.authorization, key);
     response.writeHead(status, { 'content-type': 'application/json', ...(status === 418 && { 'x-passed-on': '1' }) });
     request.resume().on('end', () => response.end(JSON.stringify(body)));
-  });
-  server.keepAliveTimeout = 75_000;
-  server.listen(port, '127.0.0.1');
-  await once(server, 'listening');
-  return server;
+  }, port);
 }
 
 function answerTo(path, authorization, key) {

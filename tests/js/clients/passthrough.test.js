@@ -4,37 +4,31 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer, request as http1 } from 'node:http';
+import { request as http1 } from 'node:http';
 import { connect } from 'node:http2';
 import { buffer } from 'node:stream/consumers';
 import { after, before, test } from 'node:test';
 import { stopAll } from '../stack/process.js';
+import { serve } from '../stack/server.js';
 import { newPorts, startEnvoyOn } from '../stack/shipped.js';
 
 const PATHS = ['/oidc/token', '/elsewhere'];
 const MIB = 1024 * 1024;
 
 let origin;
-let upstream;
-let serve; // each test sets the server's behaviour
+let respond; // each test sets the server's behaviour
 
 before(async () => {
   const ports = await newPorts();
   // The filter fetches the gateway's documents at any time: no test is about that.
   const documents = ['/oidc/jwks', '/oidc/.well-known/openid-configuration'];
-  upstream = createServer((request, response) => (
-    documents.includes(request.url) ? notFound(request, response) : serve(request, response)
-  ));
-  upstream.listen(ports.gateway, '127.0.0.1');
-  await once(upstream, 'listening');
+  await serve((request, response) => (
+    documents.includes(request.url) ? notFound(request, response) : respond(request, response)
+  ), ports.gateway);
   ({ origin } = await startEnvoyOn(ports));
 });
 
-after(async () => {
-  await stopAll();
-  upstream.closeAllConnections();
-  upstream.close();
-});
+after(stopAll);
 
 for (const path of PATHS) {
   for (const [kind, headers, body] of [
@@ -48,7 +42,7 @@ for (const path of PATHS) {
     for (const framing of ['content-length', 'chunked']) {
       test(`${path}: ${kind}, ${framing}`, async () => {
         let arrived;
-        serve = async (request, response) => {
+        respond = async (request, response) => {
           arrived = { headers: request.headers, method: request.method, url: request.url, body: await buffer(request) };
           response.writeHead(418, 'I am a teapot', { 'x-answer': ['one', 'two'] }).end('short and stout');
         };
@@ -70,7 +64,7 @@ for (const path of PATHS) {
 
   test(`${path}: HTTP/2, with trailers in both directions`, async () => {
     let arrived;
-    serve = async (request, response) => {
+    respond = async (request, response) => {
       arrived = { body: await buffer(request), trailers: request.trailers };
       response.writeHead(200, { trailer: 'x-checksum' });
       response.write('first, ');
@@ -89,7 +83,7 @@ for (const path of PATHS) {
 
   test(`${path}: a response arrives piece by piece, as it is sent`, async () => {
     let proceed;
-    serve = (request, response) => {
+    respond = (request, response) => {
       request.resume();
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       response.write('data: 1\n\n');
@@ -104,7 +98,7 @@ for (const path of PATHS) {
 
   test(`${path}: a large response is the same at both ends`, async () => {
     const body = randomBytes(5 * MIB);
-    serve = (request, response) => {
+    respond = (request, response) => {
       request.resume();
       response.writeHead(200, { 'content-length': body.length, etag: '"large"' }).end(body);
     };
@@ -119,7 +113,7 @@ test('an upload to another path arrives piece by piece, too', async () => {
   const arrived = [];
   let firstArrived;
   const seen = new Promise((resolve) => { firstArrived = resolve; });
-  serve = (request, response) => {
+  respond = (request, response) => {
     request.on('data', (piece) => {
       arrived.push(piece.toString());
       firstArrived();
@@ -136,7 +130,7 @@ test('an upload to another path arrives piece by piece, too', async () => {
 });
 
 test('Envoy adds no header of its own to a response', async () => {
-  serve = (request, response) => {
+  respond = (request, response) => {
     request.resume();
     response.sendDate = false;
     response.writeHead(200, { 'content-length': 2, 'x-mine': '1' }).end('ok');

@@ -33,7 +33,6 @@ before(async () => {
 
 after(async () => {
   await browser?.browser.close();
-  stack?.server.close();
   await stopAll();
 });
 

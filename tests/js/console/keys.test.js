@@ -1,26 +1,23 @@
 // A page of another origin, with a private key that no script can read: what somebody copies from the
 // page is worth nothing elsewhere.
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { createServer } from 'node:http';
 import { after, before, test } from 'node:test';
 import { EXCHANGE } from '../stack/names.js';
 import { stopAll } from '../stack/process.js';
 import { withBinding } from '../stack/binding.js';
 import { parties } from '../stack/client.js';
+import { serve } from '../stack/server.js';
 import { startStack } from '../stack/shipped.js';
 import { startBrowser } from './stack.js';
 
 let browser;
-let server;
 let origin; // of Envoy
 let elsewhere; // the origin of the page
 let exchange;
 
 before(async () => {
-  server = createServer((request, response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<title>page</title>'));
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  elsewhere = `http://localhost:${server.address().port}`; // WebCrypto needs https or localhost
+  const { port } = await serve((request, response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<title>page</title>'));
+  elsewhere = `http://localhost:${port}`; // WebCrypto needs https or localhost
   ({ origin } = await startStack((yaml) => withBinding(yaml, { nonce: true })
     .replaceAll('http://localhost:3000', elsewhere)));
   ({ exchange } = await parties(origin));
@@ -29,7 +26,6 @@ before(async () => {
 
 after(async () => {
   await browser?.close();
-  server?.close();
   await stopAll();
 });
 

@@ -1,12 +1,11 @@
 // The page as people see it: Debian's Chromium, Envoy with the filter and the guard, the identity
 // gateway.
 import { execFileSync } from 'node:child_process';
-import { once } from 'node:events';
-import { createServer } from 'node:http';
 import { chromium } from 'playwright-core';
 import { ROOT } from '../stack/envoy.js';
 import { parties, signIn } from '../stack/client.js';
 import { ACCESS_TOKEN, EXCHANGE, SECRETS } from '../stack/names.js';
+import { serve } from '../stack/server.js';
 import { startEnvoyOn, startStack } from '../stack/shipped.js';
 
 export const PAGE = '/impersonations/';
@@ -28,15 +27,13 @@ export const SHOWN_API = 'https://api.example.com/orders';
  */
 export async function startConsole() {
   // Says of each name that it is a user's, of the strange ones too.
-  const server = createServer((request, response) => {
+  const { port: users } = await serve((request, response) => {
     response.writeHead(200, { 'content-type': 'application/json' }).end('{}');
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  server.unref();
-  const edit = (options) => (yaml) => forTests(yaml, { ...options, users: server.address().port });
+  });
+  const edit = (options) => (yaml) => forTests(yaml, { ...options, users });
   const stack = await startStack(edit({ approvals: true }));
   const people = await parties(stack.origin);
-  return { ...stack, people, server, ...actions(stack.origin, people), restartEnvoy: ({ etcd, ...options }) => startEnvoyOn(stack.ports, edit(options), etcd && withEtcd(etcd)) };
+  return { ...stack, people, ...actions(stack.origin, people), restartEnvoy: ({ etcd, ...options }) => startEnvoyOn(stack.ports, edit(options), etcd && withEtcd(etcd)) };
 }
 
 /** The shipped configuration with its store in etcd. */

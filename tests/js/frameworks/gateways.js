@@ -1,12 +1,11 @@
 // The gateways of docs/gateways/more.md, each with what its operator registers in it. Each starts on
 // `port`, with `origin` as the public address, and has an agent who signs in with `fields`.
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:http';
 import { poll } from '../stack/envoy.js';
 import { REDIRECT_URI, SECRETS } from '../stack/names.js';
 import { freePorts } from '../stack/process.js';
+import { serve } from '../stack/server.js';
 import { newSigningKey } from '../stack/signing-key.js';
 import { FILES, startInGo } from './programs.js';
 
@@ -143,7 +142,7 @@ async function startLoginApp(admin) {
     }),
     logout: () => ({}),
   };
-  const server = createServer((request, response) => {
+  const { port } = await serve((request, response) => {
     const { pathname, searchParams } = new URL(request.url, 'http://127.0.0.1');
     const kind = pathname.slice(1);
     accept(kind, searchParams.get(`${kind}_challenge`), answers[kind]).then(
@@ -151,7 +150,5 @@ async function startLoginApp(admin) {
       (error) => response.writeHead(500).end(String(error)),
     );
   });
-  server.listen(0, '127.0.0.1').unref();
-  await once(server, 'listening');
-  return `http://127.0.0.1:${server.address().port}`;
+  return `http://127.0.0.1:${port}`;
 }

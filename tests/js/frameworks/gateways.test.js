@@ -41,7 +41,7 @@ async function startBefore(gateway, members) {
   writeFileSync(file, withMembers(configOn(ports, moved(paths)), YAML.parse(configOn(ports, members))));
   await Promise.all([
     gateway.start({ port, origin, runInJava }),
-    startApi(apis).then((server) => server.unref()),
+    startApi(apis),
   ]);
   const env = { ...environment('RS256'), INTROSPECTION_SECRET: gateway.introspection ?? 'unused' };
   await startEnvoy({ config: file, log: file.replace(/yaml$/, 'log'), admin, env, workers: 1 });

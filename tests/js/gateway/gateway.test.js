@@ -1,13 +1,13 @@
 // Tests the gateway alone, without Envoy: the tests in front of Envoy rely on it.
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
-import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { text } from 'node:stream/consumers';
 import { after, before, test } from 'node:test';
 import { createRemoteJWKSet, decodeProtectedHeader, jwtVerify } from 'jose';
 import { followTo } from '../stack/browser.js';
 import { startGateway } from '../stack/gateway.js';
 import { freePorts } from '../stack/process.js';
+import { serve } from '../stack/server.js';
 import { OPAQUE_API, REDIRECT_URI, SIGNED_OUT_URI } from './provider.js';
 
 const secrets = {
@@ -18,28 +18,19 @@ const secrets = {
 };
 let origin;
 let gateway;
-let envoy; // receives logouts
-const received = [];
+const received = []; // the logouts
 
 before(async () => {
-  envoy = createServer(async (request, response) => {
-    const chunks = [];
-    for await (const chunk of request) chunks.push(chunk);
-    received.push([request.url, new URLSearchParams(Buffer.concat(chunks).toString())]);
+  const envoy = await serve(async (request, response) => {
+    received.push([request.url, new URLSearchParams(await text(request))]);
     response.end();
   });
-  envoy.listen(0, '127.0.0.1');
-  await once(envoy, 'listening');
   const [port] = await freePorts(1);
   origin = `http://127.0.0.1:${port}`;
-  gateway = await startGateway({ port, origin, env: { ...secrets, ENVOY_ORIGIN: `http://127.0.0.1:${envoy.address().port}` } });
+  gateway = await startGateway({ port, origin, env: { ...secrets, ENVOY_ORIGIN: `http://127.0.0.1:${envoy.port}` } });
 });
 
-after(async () => {
-  await gateway.stop();
-  envoy.closeAllConnections();
-  envoy.close();
-});
+after(() => gateway.stop());
 
 test('client_credentials with a resource gives a JWT bound to it (RFC 9068)', async () => {
   const granted = await machineToken({ scope: 'impersonate users:read', resource: `${origin}/api` });

@@ -1,13 +1,14 @@
 // Stands between Envoy and Keycloak, passes everything on, and remembers what each side sent.
 import { once } from 'node:events';
-import { Agent, createServer, request as ask } from 'node:http';
+import { Agent, request as ask } from 'node:http';
 import { buffer } from 'node:stream/consumers';
+import { serve } from '../stack/server.js';
 
 /** Passes requests on to Keycloak's port. Returns its own port, and what has passed. */
 export async function startRecorder(keycloak) {
   const agent = new Agent({ keepAlive: true });
   const passed = [];
-  const server = createServer(async (request, response) => {
+  const { port } = await serve(async (request, response) => {
     try {
       const sent = await buffer(request);
       const { method, url: path, rawHeaders } = request;
@@ -21,7 +22,5 @@ export async function startRecorder(keycloak) {
       response.destroy();
     }
   });
-  server.listen(0, '127.0.0.1').unref();
-  await once(server, 'listening');
-  return { port: server.address().port, passed };
+  return { port, passed };
 }

@@ -1,8 +1,6 @@
 // Keycloak, with Envoy in front of it: both as docs/gateways/keycloak.md says, on free ports.
 import { execFile } from 'node:child_process';
-import { once } from 'node:events';
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -11,6 +9,7 @@ import { CONFIG, configOn, environment, replacedOnce, ROOT, startEnvoy } from '.
 import { startKeycloak } from '../stack/keycloak.js';
 import { freePorts } from '../stack/process.js';
 import { namedBlocks } from '../stack/readme.js';
+import { serve } from '../stack/server.js';
 import { startRecorder } from './recorder.js';
 
 export const FILES = `${ROOT}target/keycloak/run`;
@@ -136,14 +135,12 @@ function withoutLimits(yaml) {
 }
 
 /** An API that tells what reached it. */
-async function startApis(port) {
-  const server = createServer((request, response) => {
+function startApis(port) {
+  return serve((request, response) => {
     request.resume();
     const payload = request.headers['x-jwt-payload'];
     const claims = payload && JSON.parse(Buffer.from(payload, 'base64url'));
     response.setHeader('content-type', 'application/json');
     response.end(JSON.stringify({ method: request.method, path: request.url, headers: request.headers, claims }));
-  });
-  server.listen(port, '127.0.0.1').unref();
-  await once(server, 'listening');
+  }, port);
 }

@@ -1,24 +1,20 @@
 // A hook for the demo: it is told what happens to impersonations, verifies that the filter has told
 // it (https://www.standardwebhooks.com), and keeps each event.
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
-import { once } from 'node:events';
-import { createServer } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { poll, replacedOnce } from './envoy.js';
+import { serve } from './server.js';
 
 /** Starts a hook. `secret` is for the filter's HOOK_SECRET. */
 export async function startHook() {
   const key = randomBytes(32);
   const events = [];
-  const server = createServer(async (request, response) => {
+  const { port } = await serve(async (request, response) => {
     const body = await text(request);
     const signed = isSigned(request.headers, body, key);
     if (signed) events.push(JSON.parse(body));
     response.writeHead(signed ? 204 : 401).end();
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  server.unref();
 
   /** Resolves with the first event of a type about a subject token. */
   const told = async (type, subject) => {
@@ -26,7 +22,7 @@ export async function startHook() {
     await poll(() => (event = events.find((one) => one.type === type && one.subject === subject)) !== undefined);
     return event;
   };
-  return { secret: `whsec_${key.toString('base64')}`, port: server.address().port, told };
+  return { secret: `whsec_${key.toString('base64')}`, port, told };
 }
 
 /** Returns envoy.yaml with the hook that is commented there. */
