@@ -1,10 +1,11 @@
 // Envoys with the filter and nothing else, keys for the people of these tests, and servers that take
 // the places of the hook and of a misbehaving decision point.
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { Agent, request } from 'node:http';
+import { Agent } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { ROOT, startEnvoy } from '../stack/envoy.js';
+import { ask } from '../stack/http.js';
 import { ACCESS_TOKEN, EXCHANGE } from '../stack/names.js';
 import { freePorts } from '../stack/process.js';
 import { serve as startServer } from '../stack/server.js';
@@ -111,24 +112,9 @@ export async function startFilter(value, clusters = {}, { workers = 4 } = {}) {
 }
 
 /** Sends a request to an Envoy of [`startFilter`]. Resolves with status, headers and JSON body. */
-export function send({ port, agent }, method, path, { token, json, form } = {}) {
-  const body = json === undefined ? form && new URLSearchParams(form).toString() : JSON.stringify(json);
-  const headers = {
-    ...(token && { authorization: `Bearer ${token}` }),
-    ...(json !== undefined && { 'content-type': 'application/json' }),
-    ...(form && { 'content-type': 'application/x-www-form-urlencoded' }),
-    ...(body && { 'content-length': Buffer.byteLength(body) }),
-  };
-  return new Promise((resolve, reject) => {
-    const sent = request({ host: '127.0.0.1', port, agent, method, path, headers }, (response) => {
-      const chunks = [];
-      response.on('data', (chunk) => chunks.push(chunk)).on('error', reject).on('end', () => {
-        const received = Buffer.concat(chunks).toString();
-        resolve({ status: response.statusCode, headers: response.headers, body: received && JSON.parse(received) });
-      });
-    });
-    sent.on('error', reject).end(body);
-  });
+export async function send({ port, agent }, method, path, request = {}) {
+  const { status, headers, json: body } = await ask({ port, agent, method, path, ...request });
+  return { status, headers, body };
 }
 
 /** Mints a token. Returns its text and its id. */
@@ -143,7 +129,6 @@ export const decide = (filter, token, id, decision, reason = undefined) => (
 );
 
 export function exchange(filter, token, actorToken = undefined) {
-  const type = ACCESS_TOKEN;
   return send(filter, 'POST', '/oidc/token', {
     form: {
       grant_type: EXCHANGE,
@@ -151,8 +136,8 @@ export function exchange(filter, token, actorToken = undefined) {
       scope: 'orders:read',
       resource: ORDERS,
       subject_token: token,
-      subject_token_type: type,
-      ...(actorToken && { actor_token: actorToken, actor_token_type: type }),
+      subject_token_type: ACCESS_TOKEN,
+      ...(actorToken && { actor_token: actorToken, actor_token_type: ACCESS_TOKEN }),
     },
   });
 }

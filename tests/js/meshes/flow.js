@@ -1,12 +1,12 @@
 // What must hold in front of an identity gateway, whichever mesh has configured the Envoys.
 import assert from 'node:assert/strict';
 import { parties, signIn } from '../stack/client.js';
-import { ACCESS_TOKEN, EXCHANGE, SECRETS } from '../stack/names.js';
-import { API, poll, send, statusOf } from './mesh.js';
+import { poll } from '../stack/envoy.js';
+import { basic } from '../stack/http.js';
+import { ACCESS_TOKEN, client, EXCHANGE } from '../stack/names.js';
+import { API, send, statusOf } from './mesh.js';
 
 const PAGE = 'https://support.example.com';
-
-const basic = (name, secret) => ({ authorization: `Basic ${Buffer.from(`${name}:${secret}`).toString('base64')}` });
 
 /**
  * Plays the flow. `gateway` is the port of the Envoy with the filter, `api` the port of the Envoy
@@ -33,7 +33,7 @@ export async function begin({ origin, gateway, api }) {
   const signedIn = await signIn(portal, 'user-43', { resource: `${origin}/orders`, scope: 'openid orders:read' });
   const { json: { access_token: ordinary } } = await send(gateway, '/oidc/token', {
     method: 'POST',
-    headers: basic('support-portal', SECRETS['support-portal']),
+    headers: basic(client('support-portal')),
     form: { grant_type: 'refresh_token', refresh_token: signedIn.refresh_token, resource: `${origin}/orders` },
   });
   const impersonation = granted.json.access_token;
@@ -95,7 +95,7 @@ export async function killEnds({ origin, gateway, api }, { impersonation, exchan
   const another = (await exchange()).json.access_token;
   const { json: { access_token: operator } } = await send(gateway, '/oidc/token', {
     method: 'POST',
-    headers: basic('operations', SECRETS.operations),
+    headers: basic(client('operations')),
     form: { grant_type: 'client_credentials', scope: 'impersonations:read impersonations:revoke', resource: `${origin}/api` },
   });
   const list = async () => (await send(gateway, '/api/impersonations?actorId=agent-1', { token: operator })).json.impersonations;

@@ -4,11 +4,11 @@
 import { execFile, execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { request } from 'node:http';
 import { connect } from 'node:net';
 import { promisify } from 'node:util';
-import { poll, ROOT, startEnvoy } from '../stack/envoy.js';
+import { ROOT, startEnvoy } from '../stack/envoy.js';
 import { startGateway } from '../stack/gateway.js';
+import { ask } from '../stack/http.js';
 import { freePorts, start } from '../stack/process.js';
 
 const PROGRAMS = `${ROOT}target/meshes`;
@@ -115,23 +115,8 @@ export async function run(config, folder, admin) {
   return startEnvoy({ config: file, log: `${folder}/envoy-${admin}.log`, admin });
 }
 
-/** Sends a request to a port on loopback. The host may be another than the address. */
-export async function send(port, path, { host, method = 'GET', token, headers = {}, json, form } = {}) {
-  const fields = { ...headers };
-  if (host) fields.host = host;
-  if (token) fields.authorization = `Bearer ${token}`;
-  if (json) fields['content-type'] = 'application/json';
-  if (form) fields['content-type'] = 'application/x-www-form-urlencoded';
-  const body = json ? JSON.stringify(json) : form && `${new URLSearchParams(form)}`;
-  if (body) fields['content-length'] = Buffer.byteLength(body);
-  const sent = request({ host: '127.0.0.1', port, path, method, headers: fields, agent: false });
-  sent.end(body);
-  const [response] = await once(sent, 'response');
-  let text = '';
-  for await (const chunk of response.setEncoding('utf8')) text += chunk;
-  const { statusCode: status, headers: received } = response;
-  return { status, headers: received, text, json: /^application\/([\w-]+\+)?json/.test(received['content-type']) ? JSON.parse(text) : undefined };
-}
+/** Sends a request to a port on loopback, over a connection of its own. */
+export const send = (port, path, asked = {}) => ask({ port, path, agent: false, ...asked });
 
 /** Sends a target as it is, and returns the status: a client library would normalise it. */
 export async function statusOf(port, target, host) {
@@ -141,5 +126,3 @@ export async function statusOf(port, target, host) {
   socket.destroy();
   return Number(/^HTTP\/1.1 (\d+)/.exec(answer)?.[1]);
 }
-
-export { poll };
