@@ -6,8 +6,9 @@ import { after, before, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { poll, withoutActors } from '../stack/envoy.js';
 import { startGateway } from '../stack/gateway.js';
-import { ACCESS_TOKEN, EXCHANGE, SECRETS } from '../stack/names.js';
+import { ACCESS_TOKEN, client, EXCHANGE } from '../stack/names.js';
 import { stopAll } from '../stack/process.js';
+import { send } from '../stack/requests.js';
 import { newPorts, startEnvoyOn } from '../stack/shipped.js';
 
 const RATE = 50; // requests a second
@@ -44,30 +45,30 @@ const KINDS = {
   mint: { alive: 201, dead: 503, send: () => mint() }, // asks whether the user exists
   exchange: { alive: 200, dead: 200, prepare: subjectToken, send: (token) => exchange(token) },
   // Whether a key set stands in depends on when the filter could last fetch it: see tests/envoy/faults.
-  'key set': { alive: 200, dead: undefined, send: () => fetch(`${origin}/oidc/jwks`) },
+  'key set': { alive: 200, dead: undefined, send: () => send({ url: `${origin}/oidc/jwks` }) },
   client_credentials: { alive: 200, dead: 503, send: () => clientCredentials() },
-  API: { alive: 200, dead: 503, send: () => fetch(`${origin}/orders/1`, { headers: { authorization: `Bearer ${apiToken}` } }) },
+  API: { alive: 200, dead: 503, send: () => send({ url: `${origin}/orders/1`, bearer: apiToken }) },
 };
 
 test('Envoy starts without the gateway, and asks callers who need its keys to retry', async () => {
   gateway = await startSameGateway();
   const behind = `http://127.0.0.1:${ports.gateway}`;
   const granted = await clientCredentials(behind, { scope: 'impersonate users:read', resource: `${origin}/api` });
-  ({ access_token: backendToken } = await granted.json());
+  ({ access_token: backendToken } = granted.json);
   await gateway.stop();
 
   ({ envoy } = await startEnvoyOn(ports, withoutActors));
   const answer = await mint();
   assert.equal(answer.status, 503);
   assert.ok(Number(answer.headers.get('retry-after')) > 0);
-  assert.equal((await answer.json()).error, 'temporarily_unavailable');
+  assert.equal(answer.json.error, 'temporarily_unavailable');
 
   gateway = await startSameGateway();
   await poll(async () => (await mint()).status === 201, { interval: 200 });
 });
 
 test('requests that fail while the gateway is dead succeed when it is back', async (context) => {
-  apiToken = (await (await exchange(await subjectToken())).json()).access_token;
+  apiToken = (await exchange(await subjectToken())).json.access_token;
   await poll(async () => (await KINDS.API.send()).status === 200);
 
   const requests = [];
@@ -91,7 +92,7 @@ test('requests that fail while the gateway is dead succeed when it is back', asy
   await Promise.all(requests.map(async (request, n) => {
     await pause((n * 1000) / RATE);
     request.sent = since();
-    request.status = await request.kind.send(request.prepared).then(drained).catch(() => CUT_OFF);
+    request.status = await request.kind.send(request.prepared).then(({ status }) => status, () => CUT_OFF);
     request.took = since() - request.sent;
   }));
   const turns = await outage;
@@ -113,52 +114,39 @@ test('requests that fail while the gateway is dead succeed when it is back', asy
     else assert.ok([kind.alive, 502, 503, CUT_OFF].includes(status), request);
   }
   // No request was lost: the very same requests succeed now.
-  for (const { name, kind, prepared } of failed) assert.equal(await drained(await kind.send(prepared)), kind.alive, name);
+  for (const { name, kind, prepared } of failed) assert.equal((await kind.send(prepared)).status, kind.alive, name);
   for (const kind of Object.values(KINDS)) {
-    assert.equal(await drained(await kind.send(await kind.prepare?.())), kind.alive);
+    assert.equal((await kind.send(await kind.prepare?.())).status, kind.alive);
   }
   assert.ok((await counted('impersonation_callout_failures_total.upstream.user_lookup')) > 0);
   assert.equal(await counted('wasm.*vm_reload'), reloads);
   process.kill(envoy.pid, 0); // Envoy still runs
 });
 
-async function drained(response) {
-  await response.arrayBuffer();
-  return response.status;
-}
-
 function mint() {
-  return fetch(`${origin}/api/subject-tokens`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${backendToken}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ userId: 'user-42' }),
-  });
+  return send({ url: `${origin}/api/subject-tokens`, bearer: backendToken, json: { userId: 'user-42' } });
 }
 
 async function subjectToken() {
-  return (await (await mint()).json()).subjectToken;
+  return (await mint()).json.subjectToken;
 }
 
 function exchange(token) {
-  return fetch(`${origin}/oidc/token`, {
-    method: 'POST',
-    body: new URLSearchParams({
+  return send({
+    url: `${origin}/oidc/token`,
+    form: {
       grant_type: EXCHANGE,
       client_id: 'support-console',
       scope: 'orders:read',
       subject_token: token,
       subject_token_type: ACCESS_TOKEN,
       resource: `${origin}/orders`,
-    }),
+    },
   });
 }
 
 function clientCredentials(at = origin, parameters = { scope: 'users:read' }) {
-  return fetch(`${at}/oidc/token`, {
-    method: 'POST',
-    headers: { authorization: `Basic ${btoa(`integrator-backend:${SECRETS['integrator-backend']}`)}` },
-    body: new URLSearchParams({ grant_type: 'client_credentials', ...parameters }),
-  });
+  return send({ url: `${at}/oidc/token`, basic: client('integrator-backend'), form: { grant_type: 'client_credentials', ...parameters } });
 }
 
 /** Returns the sum of Envoy's counters with names like this. */

@@ -4,7 +4,9 @@ import { execFileSync } from 'node:child_process';
 import { chromium } from 'playwright-core';
 import { ROOT } from '../stack/envoy.js';
 import { parties, signIn } from '../stack/client.js';
-import { ACCESS_TOKEN, EXCHANGE, SECRETS } from '../stack/names.js';
+import { operatorRequest } from '../stack/flow.js';
+import { ACCESS_TOKEN, client, EXCHANGE } from '../stack/names.js';
+import { send } from '../stack/requests.js';
 import { serve } from '../stack/server.js';
 import { startEnvoyOn, startStack } from '../stack/shipped.js';
 
@@ -74,32 +76,27 @@ function actions(origin, { portal, backendToken }) {
   const actors = new Map();
   const minted = [];
   const mint = async ({ userId = 'user-42', context = {}, ...members }) => {
-    const response = await fetch(`${origin}/api/subject-tokens`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${backendToken}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ userId, context, ...members }),
-    });
-    if (response.status !== 201) throw new Error(`the mint was answered with ${response.status}: ${await response.text()}`);
-    const id = response.headers.get('location').split('/').at(-1);
+    const { status, headers, text, json } = await send({ url: `${origin}/api/subject-tokens`, bearer: backendToken, json: { userId, context, ...members } });
+    if (status !== 201) throw new Error(`the mint was answered with ${status}: ${text}`);
+    const id = headers.get('location').split('/').at(-1);
     minted.push(id);
-    return { id, subjectToken: (await response.json()).subjectToken };
+    return { id, subjectToken: json.subjectToken };
   };
   const exchange = async (subjectToken, { actor, scope = 'orders:read', resource = `${origin}/orders` } = {}) => {
     if (actor && !actors.has(actor)) actors.set(actor, (await signIn(portal, actor)).access_token);
-    const type = ACCESS_TOKEN;
-    const response = await fetch(`${origin}/oidc/token`, {
-      method: 'POST',
-      headers: { authorization: `Basic ${Buffer.from(`support-portal:${SECRETS['support-portal']}`).toString('base64')}` },
-      body: new URLSearchParams({
+    const { status, json: body } = await send({
+      url: `${origin}/oidc/token`,
+      basic: client('support-portal'),
+      form: {
         grant_type: EXCHANGE,
         scope,
         resource,
         subject_token: subjectToken,
-        subject_token_type: type,
-        ...(actor && { actor_token: actors.get(actor), actor_token_type: type }),
-      }),
+        subject_token_type: ACCESS_TOKEN,
+        ...(actor && { actor_token: actors.get(actor), actor_token_type: ACCESS_TOKEN }),
+      },
     });
-    return { status: response.status, body: await response.json() };
+    return { status, body };
   };
   const begin = async ({ userId, context, expiresIn, ...exchanged }) => {
     const { subjectToken } = await mint({ userId, context, ...(expiresIn && { accessTokenExpiresIn: expiresIn }) });
@@ -109,19 +106,14 @@ function actions(origin, { portal, backendToken }) {
   };
   /** Takes back one subject token, or all that were minted. Those that were exchanged are over. */
   const takeBack = async (ids = minted.splice(0)) => {
-    for (const id of [ids].flat()) await fetch(`${origin}/api/subject-tokens/${id}`, { method: 'DELETE', headers: { authorization: `Bearer ${backendToken}` } });
+    for (const id of [ids].flat()) await send({ url: `${origin}/api/subject-tokens/${id}`, method: 'DELETE', bearer: backendToken });
   };
   return { mint, exchange, begin, takeBack };
 }
 
 /** An access token that ends everything between two tests. */
 export async function operator(origin) {
-  const response = await fetch(`${origin}/oidc/token`, {
-    method: 'POST',
-    headers: { authorization: `Basic ${Buffer.from(`operations:${SECRETS.operations}`).toString('base64')}` },
-    body: new URLSearchParams({ grant_type: 'client_credentials', scope: 'impersonations:read impersonations:revoke', resource: `${origin}/api` }),
-  });
-  return (await response.json()).access_token;
+  return (await send(operatorRequest(origin))).json.access_token;
 }
 
 /**

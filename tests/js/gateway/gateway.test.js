@@ -7,6 +7,7 @@ import { createRemoteJWKSet, decodeProtectedHeader, jwtVerify } from 'jose';
 import { followTo } from '../stack/browser.js';
 import { startGateway } from '../stack/gateway.js';
 import { freePorts } from '../stack/process.js';
+import { send } from '../stack/requests.js';
 import { serve } from '../stack/server.js';
 import { OPAQUE_API, REDIRECT_URI, SIGNED_OUT_URI } from './provider.js';
 
@@ -76,13 +77,9 @@ test('the operator\'s client cannot mint, and the minter cannot end impersonatio
   ];
   for (const [id, secret, own, others] of parties) {
     const form = { grant_type: 'client_credentials', resource: `${origin}/api` };
-    assert.equal((await token({ ...form, scope: own }, basic(id, secret))).scope, own);
-    const refused = await fetch(`${origin}/oidc/token`, {
-      method: 'POST',
-      headers: { authorization: basic(id, secret) },
-      body: new URLSearchParams({ ...form, scope: others }),
-    });
-    assert.deepEqual([refused.status, (await refused.json()).error], [400, 'invalid_scope']);
+    assert.equal((await token({ ...form, scope: own }, [id, secret])).scope, own);
+    const refused = await send({ url: `${origin}/oidc/token`, basic: [id, secret], form: { ...form, scope: others } });
+    assert.deepEqual([refused.status, refused.json.error], [400, 'invalid_scope']);
   }
 });
 
@@ -94,7 +91,7 @@ test('a user signs in, gets an opaque token with openid, and the token refreshes
   const refreshed = await token({
     grant_type: 'refresh_token',
     refresh_token: granted.refresh_token,
-  }, basic('support-portal', secrets.SUPPORT_PORTAL_SECRET));
+  }, ['support-portal', secrets.SUPPORT_PORTAL_SECRET]);
   assert.notEqual(refreshed.access_token, granted.access_token);
   assert.equal((await userinfo(refreshed.access_token)).sub, 'agent-1');
 });
@@ -170,41 +167,27 @@ test('the key set holds no private member', async () => {
   assert.equal(keys[0].d, undefined);
 });
 
-function basic(id, secret) {
-  return `Basic ${Buffer.from(`${id}:${secret}`).toString('base64')}`;
-}
-
-async function token(form, authorization) {
-  const response = await fetch(`${origin}/oidc/token`, {
-    method: 'POST',
-    headers: authorization ? { authorization } : {},
-    body: new URLSearchParams(form),
-  });
-  const body = await response.json();
-  assert.equal(response.status, 200, JSON.stringify(body));
-  return body;
+async function token(form, basic) {
+  const { status, text: body, json } = await send({ url: `${origin}/oidc/token`, basic, form });
+  assert.equal(status, 200, body);
+  return json;
 }
 
 function machineToken(form) {
   return token(
     { grant_type: 'client_credentials', ...form },
-    basic('integrator-backend', secrets.INTEGRATOR_BACKEND_SECRET),
+    ['integrator-backend', secrets.INTEGRATOR_BACKEND_SECRET],
   );
 }
 
 async function introspect(subject, id, secret) {
-  const response = await fetch(`${origin}/oidc/token/introspection`, {
-    method: 'POST',
-    headers: { authorization: basic(id, secret) },
-    body: new URLSearchParams({ token: subject }),
-  });
-  return response.json();
+  return (await send({ url: `${origin}/oidc/token/introspection`, basic: [id, secret], form: { token: subject } })).json;
 }
 
 async function userinfo(accessToken) {
-  const response = await fetch(`${origin}/oidc/me`, { headers: { authorization: `Bearer ${accessToken}` } });
-  assert.equal(response.status, 200);
-  return response.json();
+  const { status, json } = await send({ url: `${origin}/oidc/me`, bearer: accessToken });
+  assert.equal(status, 200);
+  return json;
 }
 
 function pkce() {
@@ -230,6 +213,6 @@ async function signIn(user, { client_id, browser }) {
     code_verifier: verifier,
   };
   return client_id === 'support-portal'
-    ? token(form, basic(client_id, secrets.SUPPORT_PORTAL_SECRET))
+    ? token(form, [client_id, secrets.SUPPORT_PORTAL_SECRET])
     : token({ ...form, client_id });
 }

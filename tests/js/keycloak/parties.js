@@ -5,6 +5,7 @@ import * as YAML from 'yaml';
 import { discoverAt, signIn } from '../stack/client.js';
 import { poll } from '../stack/envoy.js';
 import { ACCESS_TOKEN, EXCHANGE, REDIRECT_URI, SECRETS as OF_CLIENTS } from '../stack/names.js';
+import { send } from '../stack/requests.js';
 import { BLOCKS, startEnvoyBefore, startStack, USERS } from './stack.js';
 
 export const SECRETS = {
@@ -85,30 +86,20 @@ export function signInAs(config, username, parameters, cookies) {
   return signIn(config, username, parameters, fields, cookies);
 }
 
-export async function mint(origin, token, body) {
-  const response = await fetch(`${origin}/api/subject-tokens`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
-    body: JSON.stringify(body),
-  });
-  return { status: response.status, json: await response.json() };
+export function mint(origin, token, body) {
+  return send({ url: `${origin}/api/subject-tokens`, bearer: token, json: body });
 }
 
 /** Exchanges at any Envoy, as the support portal. */
-export async function exchangeAt(origin, parameters) {
+export function exchangeAt(origin, parameters) {
   return post(`${origin}/realms/acme/protocol/openid-connect/token`, { grant_type: EXCHANGE, ...parameters }, 'support-portal');
 }
 
 /** Posts a form as a confidential client. */
-export async function post(url, form, client) {
-  const credentials = Buffer.from(`${client}:${SECRETS[client]}`).toString('base64');
-  const response = await fetch(url, { method: 'POST', headers: { authorization: `Basic ${credentials}` }, body: new URLSearchParams(form) });
-  const text = await response.text();
-  return { status: response.status, text, json: text.startsWith('{') ? JSON.parse(text) : undefined };
+export function post(url, form, client) {
+  return send({ url, basic: [client, SECRETS[client]], form });
 }
 
-export async function call(url, { token, method = 'GET', ...options } = {}) {
-  const response = await fetch(url, { method, headers: token && { authorization: `Bearer ${token}` }, ...options });
-  const text = await response.text();
-  return { status: response.status, headers: response.headers, json: text.startsWith('{') ? JSON.parse(text) : undefined };
+export function call(url, { token, method } = {}) {
+  return send({ url, method, bearer: token });
 }

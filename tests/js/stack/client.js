@@ -2,7 +2,9 @@
 import * as oidc from 'openid-client';
 import { followTo } from './browser.js';
 import { poll } from './envoy.js';
+import { operatorRequest } from './flow.js';
 import { ACCESS_TOKEN, REDIRECT_URI, SECRETS } from './names.js';
+import { send } from './requests.js';
 
 export function discover(origin, clientId, secret = SECRETS[clientId], authentication = undefined) {
   return discoverAt(`${origin}/oidc`, clientId, secret, authentication);
@@ -46,13 +48,9 @@ export async function parties(origin) {
   const { access_token: backendToken } = await oidc.clientCredentialsGrant(backend, {
     scope: 'impersonate users:read', resource: `${origin}/api`,
   });
-  const mint = (userId) => fetch(`${origin}/api/subject-tokens`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${backendToken}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ userId }),
-  });
+  const mint = (userId) => send({ url: `${origin}/api/subject-tokens`, bearer: backendToken, json: { userId } });
   await poll(async () => (await mint('user-42')).status !== 503);
-  const subjectToken = async (userId = 'user-42') => (await (await mint(userId)).json()).subjectToken;
+  const subjectToken = async (userId = 'user-42') => (await mint(userId)).json.subjectToken;
   /**
    * The parameters of a token exchange: a fresh subject token for orders, and an agent who acts.
    */
@@ -70,9 +68,6 @@ export async function parties(origin) {
 /** The access tokens that a probe needs: of the backend, of the agent, and of an operator. */
 export async function credentials(origin) {
   const { backendToken, agentToken } = await parties(origin);
-  const operations = await discover(origin, 'operations');
-  const { access_token: operator } = await oidc.clientCredentialsGrant(operations, {
-    scope: 'impersonations:read impersonations:revoke', resource: `${origin}/api`,
-  });
+  const { json: { access_token: operator } } = await send(operatorRequest(origin));
   return { caller: backendToken, actor: agentToken, operator };
 }

@@ -39,7 +39,8 @@ export function curl({ url, basic, bearer, bound, proof, form, json }) {
   return words.join(' \\\n  ');
 }
 
-export async function send({ url, basic, bearer, bound, proof, form, json }) {
+/** `method` is GET, or POST if there is a body, unless it is given. */
+export async function send({ url, method, basic, bearer, bound, proof, form, json }) {
   const headers = {};
   if (basic) headers.authorization = `Basic ${Buffer.from(basic.join(':')).toString('base64')}`;
   if (bearer) headers.authorization = `Bearer ${bearer}`;
@@ -47,7 +48,7 @@ export async function send({ url, basic, bearer, bound, proof, form, json }) {
   if (proof) headers.dpop = proof;
   if (json) headers['content-type'] = 'application/json';
   const body = json ? JSON.stringify(json) : form && new URLSearchParams(form);
-  const response = await fetch(url, { method: body ? 'POST' : 'GET', headers, body });
+  const response = await fetch(url, { method: method ?? (body ? 'POST' : 'GET'), headers, body });
   const text = await response.text();
   return { status: response.status, reason: response.statusText, headers: response.headers, text, json: parsed(text) };
 }
