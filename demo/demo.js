@@ -1,6 +1,6 @@
 // `make demo` and `make run`: starts the identity gateway, and Envoy with envoy.yaml and the hook
-// that is commented there, and shows the flow through both. `--stay` keeps them until Ctrl-C. Nothing outlives this program, which ends
-// with status 0 only if every step did what it should.
+// that is commented there, and shows the flow through both. `--stay` keeps them until Ctrl-C.
+// Nothing outlives this program, which ends with status 0 only if every step did what it should.
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { CONFIG, PORTS, ROOT, startEnvoy } from '../tests/js/stack/envoy.js';
 import { startGateway } from '../tests/js/stack/gateway.js';

@@ -1,4 +1,5 @@
-// Notifications, as a receiver with the Standard Webhooks library and the CloudEvents SDK sees them.
+// Notifications, as a receiver with the Standard Webhooks library and the CloudEvents SDK sees
+// them.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, test } from 'node:test';

@@ -1,5 +1,5 @@
-// Envoys with the filter and nothing else, keys for the people of these tests, and servers that take
-// the places of the hook and of a misbehaving decision point.
+// Envoys with the filter and nothing else, keys for the people of these tests, and servers that
+// take the places of the hook and of a misbehaving decision point.
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { Agent } from 'node:http';
 import { text } from 'node:stream/consumers';

@@ -67,7 +67,9 @@ function istioGuard() {
   };
 }
 
-/** Does the same with the guard of Envoy Gateway, which removes header fields before all filters. */
+/**
+ * Does the same with the guard of Envoy Gateway, which removes header fields before all filters.
+ */
 function envoyGatewayGuard() {
   const all = read('envoy-gateway');
   const [{ operation: { value } }] = patchesOf(all, finder(all)('EnvoyExtensionPolicy', 'orders'));

@@ -1,5 +1,5 @@
-// Keys instead of secrets, with libraries that know nothing of the filter: DPoP at the exchange and at
-// the guard, and private_key_jwt at every endpoint.
+// Keys instead of secrets, with libraries that know nothing of the filter: DPoP at the exchange and
+// at the guard, and private_key_jwt at every endpoint.
 import assert from 'node:assert/strict';
 import { constants, generateKeyPairSync, randomUUID, sign } from 'node:crypto';
 import { after, before, test } from 'node:test';
@@ -21,7 +21,10 @@ let issuer;
 let exchange;
 let signer; // the key pair of the client `signer`
 
-/** envoy.yaml, where the support console must bind its tokens, proofs need nonces, and a client has a key. */
+/**
+ * envoy.yaml, where the support console must bind its tokens, proofs need nonces, and a client has
+ * a key.
+ */
 function withKeys(jwks) {
   const client = [
     '- client_id: signer',

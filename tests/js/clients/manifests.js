@@ -1,6 +1,6 @@
 // Judges manifests for Istio and Envoy Gateway: those in deploy/, and those that the chart makes.
-// Envoy and the filter must accept the plugins' configurations. Fetching the modules and the clusters
-// are left to the platform, and left out here.
+// Envoy and the filter must accept the plugins' configurations. Fetching the modules and the
+// clusters are left to the platform, and left out here.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -42,8 +42,8 @@ export function judgeIstio(whose, all) {
       delete action.dynamic_config;
       assert.deepEqual(entry, guard);
     }
-    // jwt_authn makes the header fields by which requests enter the guard. A caller's own are removed
-    // before.
+    // jwt_authn makes the header fields by which requests enter the guard. A caller's own are
+    // removed before.
     const [{ header_name: header }, { header_name: bound }] = inputsOf(guard.typed_config);
     const [rule] = find('RequestAuthentication', 'orders').spec.jwtRules;
     assert.deepEqual(rule.outputClaimToHeaders, [{ header, claim: 'txn' }, { header: bound, claim: 'cnf' }]);
@@ -234,7 +234,9 @@ function accepted(plugin, cluster) {
   });
 }
 
-/** The same for the guard. The filters that must be before jwt_authn are put before all others. */
+/**
+ * Does the same for the guard. The filters that must be before jwt_authn are put before all others.
+ */
 function guardAccepted(guard, cluster, before, { store, issuer }) {
   const plugin = actionOf(guard).typed_config.typed_config.config;
   assert.equal(plugin.failure_policy, 'FAIL_RELOAD');

@@ -145,7 +145,7 @@ test('every request is answered as described', async (context) => {
   }
 });
 
-/** Lets the filter take logout tokens and security events of a sender. */
+/** Makes the filter take logout tokens and security events of a sender. */
 function withSender(yaml, sender) {
   const config = parse(yaml);
   const [{ filters: [{ typed_config: manager }] }] = config.static_resources.listeners[0].filter_chains;

@@ -1,5 +1,5 @@
-// Promises of envoy.yaml to its operator besides the filter: rate limits, that the admin interface is
-// not public, and that a probe passes. browser.test.js has the cross-origin rules.
+// Promises of envoy.yaml to its operator besides the filter: rate limits, that the admin interface
+// is not public, and that a probe passes. browser.test.js has the cross-origin rules.
 import assert from 'node:assert/strict';
 import { get } from 'node:http';
 import { after, before, test } from 'node:test';

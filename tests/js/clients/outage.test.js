@@ -44,7 +44,8 @@ function startSameGateway() {
 const KINDS = {
   mint: { alive: 201, dead: 503, send: () => mint() }, // asks whether the user exists
   exchange: { alive: 200, dead: 200, prepare: subjectToken, send: (token) => exchange(token) },
-  // Whether a key set stands in depends on when the filter could last fetch it: see tests/envoy/faults.
+  // Whether a key set stands in depends on when the filter could last fetch it: see
+  // tests/envoy/faults.
   'key set': { alive: 200, dead: undefined, send: () => send({ url: `${origin}/oidc/jwks` }) },
   client_credentials: { alive: 200, dead: 503, send: () => clientCredentials() },
   API: { alive: 200, dead: 503, send: () => send({ url: `${origin}/orders/1`, bearer: apiToken }) },

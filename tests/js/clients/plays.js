@@ -1,6 +1,6 @@
 // The flow by client libraries as their users find them: only settings that their documentation
-// asks for. Each play reads discovery, exchanges, introspects the token, revokes it, and introspects
-// it again.
+// asks for. Each play reads discovery, exchanges, introspects the token, revokes it, and
+// introspects it again.
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';

@@ -1,5 +1,5 @@
-// A page of another origin, with a private key that no script can read: what somebody copies from the
-// page is worth nothing elsewhere.
+// A page of another origin, with a private key that no script can read: what somebody copies from
+// the page is worth nothing elsewhere.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { EXCHANGE } from '../stack/names.js';

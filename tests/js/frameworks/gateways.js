@@ -1,5 +1,5 @@
-// The gateways of docs/gateways/more.md, each with what its operator registers in it. Each starts on
-// `port`, with `origin` as the public address, and has an agent who signs in with `fields`.
+// The gateways of docs/gateways/more.md, each with what its operator registers in it. Each starts
+// on `port`, with `origin` as the public address, and has an agent who signs in with `fields`.
 import { randomUUID } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { poll } from '../stack/envoy.js';

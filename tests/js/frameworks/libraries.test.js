@@ -20,7 +20,9 @@ let runInJava;
 let flow; // of the parties, through the shipped file
 let tokens; // by name: of an ordinary user, of an impersonation, and of one whose resource has the typ JWT
 
-/** The two lines that envoy.yaml needs: zitadel/oidc revokes by form, and one API accepts only JWTs. */
+/**
+ * The two lines that envoy.yaml needs: zitadel/oidc revokes by form, and one API accepts only JWTs.
+ */
 function edited(yaml) {
   const byForm = replacedOnce(yaml, /# authentication: .*client_secret_post.*/, 'authentication: [client_secret_basic, client_secret_post]');
   return replacedOnce(byForm, /(- indicator: .*\/invoices\n( *)scopes: \[invoices:read)\]/, '$1, orders:read]\n$2access_token_typ: JWT');

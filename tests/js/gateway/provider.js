@@ -15,7 +15,7 @@ export const users = new Map([
   ['approver-1', { name: 'Anna Approver', email: 'anna@support.example' }],
 ]);
 
-/** Who may look at impersonations, end them, and approve them. Nobody else may do any of it. */
+/** The people who may look at impersonations, end them, or approve them. Nobody else may. */
 const oversight = new Map([
   ['oncall-1', 'impersonations:read impersonations:revoke impersonations:approve'],
   ['auditor-1', 'impersonations:read'],

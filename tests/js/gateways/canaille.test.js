@@ -1,5 +1,5 @@
-// The filter and the guard with Canaille, an identity gateway with paths of its own: everything that
-// docs/gateways/canaille.md says.
+// The filter and the guard with Canaille, an identity gateway with paths of its own: everything
+// that docs/gateways/canaille.md says.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';

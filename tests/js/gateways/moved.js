@@ -22,7 +22,9 @@ export function knownGateways() {
   }))]));
 }
 
-/** Returns envoy.yaml after the lines, for these paths: without them, for those that the page has. */
+/**
+ * Returns envoy.yaml after the lines, for these paths: without them, for those that the page has.
+ */
 export function moved(paths) {
   const [own, ...lines] = namedBlocks('docs/gateway.md').paths.split('\n\n');
   const folder = mkdtempSync(join(tmpdir(), 'moved-'));
@@ -42,7 +44,7 @@ function assignments(paths) {
   return Object.entries(variables).map(([name, value]) => `${name}='${value}'`).join('\n');
 }
 
-/** What the companion says of a file. */
+/** Returns the companion's findings in a file. */
 export function check(file) {
   return execFileSync(COMPANION, ['check', '--assume-environment', file], { cwd: ROOT, encoding: 'utf8' });
 }

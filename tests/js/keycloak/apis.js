@@ -1,4 +1,5 @@
-// APIs behind jwt_authn and the guard: they accept the tokens of Keycloak's users and impersonations.
+// APIs behind jwt_authn and the guard: they accept the tokens of Keycloak's users and
+// impersonations.
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
 import { everything, call, signInAs } from './parties.js';

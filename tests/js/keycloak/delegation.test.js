@@ -1,6 +1,6 @@
 // Keycloak's feature `token-exchange-delegation` beside the filter. The version of scripts/keycloak
-// has half of the feature: it asks the user, and its exchange does not look at the actor. If a newer
-// version fails here, docs/gateways/keycloak.md must say something else.
+// has half of the feature: it asks the user, and its exchange does not look at the actor. If a
+// newer version fails here, docs/gateways/keycloak.md must say something else.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import * as jose from 'jose';
@@ -57,7 +57,9 @@ async function createClient(client) {
   assert.equal(response.status, 201, await response.text());
 }
 
-/** The user signs in and, if Keycloak asks, consents that `actor` may act. Returns the claims, too. */
+/**
+ * The user signs in and, if Keycloak asks, consents that `actor` may act. Returns the claims, too.
+ */
 async function delegate(actor) {
   const fields = { username: 'user-42', password: 'demo-only-user-42', credentialId: '', accept: 'Yes' };
   const { access_token: token } = await signIn(delegating, 'user-42', { scope: `openid orders:read delegation:${actor}` }, fields);

@@ -57,7 +57,9 @@ async function startEverything() {
   for (const { origin: at } of envoys) {
     await poll(async () => (await mint(at, backendToken, { userId: USERS['user-42'].id })).status !== 503);
   }
-  /** The parameters of a token exchange: a fresh subject token for orders, and an agent who acts. */
+  /**
+   * The parameters of a token exchange: a fresh subject token for orders, and an agent who acts.
+   */
   all.exchange = async (body = {}, at = origin) => {
     const { status, json } = await mint(at, backendToken, { userId: USERS['user-42'].id, ...body });
     assert.equal(status, 201, JSON.stringify(json));

@@ -118,7 +118,10 @@ async function prepare(stack, asked, bare) {
   return ways;
 }
 
-/** Runs flows for some seconds. Returns the time of each flow, and the processor time of each process. */
+/**
+ * Runs flows for some seconds. Returns the time of each flow, and the processor time of each
+ * process.
+ */
 async function run({ flow, processes }, seconds) {
   const times = [];
   const cpuBefore = processes.map(cpuOf);

@@ -19,7 +19,9 @@ const HEADER = 'Bearer demo-only-push';
 const AGENT = USERS['agent-1'].id;
 const USER = USERS['user-42'].id;
 
-/** Keycloak sends to a private address, and at once: what it does otherwise is not what is tested. */
+/**
+ * Keycloak sends to a private address, and at once: what it does otherwise is not what is tested.
+ */
 const TRANSMITTER = [
   '--spi-ssf-transmitter--default--allow-insecure-push-targets=true',
   '--spi-ssf-transmitter--default--min-verification-interval-seconds=1',
@@ -96,8 +98,8 @@ function register(...more) {
 }
 
 /**
- * Configures the filter with the stream, as the companion has reported it. Without logout tokens, so
- * that only a security event can end anything.
+ * Configures the filter with the stream, as the companion has reported it. Without logout tokens,
+ * so that only a security event can end anything.
  */
 function receiving({ issuer, audiences, authorization_sha256: digest }) {
   return (configuration) => {
@@ -109,8 +111,8 @@ function receiving({ issuer, audiences, authorization_sha256: digest }) {
 }
 
 /**
- * Signs the agent in, and begins an impersonation. Keycloak's times are in whole seconds, so a sign-in
- * in the second of an event is not later than the event: the agent then signs in once more.
+ * Signs the agent in, and begins an impersonation. Keycloak's times are in whole seconds, so a
+ * sign-in in the second of an event is not later than the event: the agent then signs in once more.
  */
 async function begin() {
   const minted = await mint(stack.origin, backendToken, { userId: USER });

@@ -41,8 +41,8 @@ async function paste(block, { cwd, env = {} }) {
 
 /**
  * Starts Keycloak with the realm of the page, and the server of the APIs. `origin` is the public
- * address, at which Envoy will listen. `users` and `realm` are added to the realm, and `more` to the
- * options of Keycloak.
+ * address, at which Envoy will listen. `users` and `realm` are added to the realm, and `more` to
+ * the options of Keycloak.
  */
 export async function startStack({ users = USERS, realm = {}, recorded = true, more = [], ...keycloak } = {}) {
   mkdirSync(FILES, { recursive: true });

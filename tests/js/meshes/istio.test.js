@@ -60,7 +60,9 @@ spec: {mtls: {mode: DISABLE}}
 `;
 }
 
-/** The types of filters that only Istio's own build of Envoy has: telemetry, and mTLS among peers. */
+/**
+ * The types of filters that only Istio's own build of Envoy has: telemetry, and mTLS among peers.
+ */
 const ISTIOS = /\/(istio\.|envoy\.tcp\.metadataexchange\.|stats\.PluginConfig|io\.istio\.)/;
 
 /** Leaves out the filters of these types. */

@@ -14,7 +14,9 @@ import { freePorts, start } from '../stack/process.js';
 const PROGRAMS = `${ROOT}target/meshes`;
 const FILES = `${PROGRAMS}/runs`;
 const GUARD = `${ROOT}target/wasm32-wasip1/release/impersonation_guard.wasm`;
-/** The images of the modules, as OCI layouts, which `make mesh-images` has made as a release does. */
+/**
+ * The images of the modules, as OCI layouts, which `make mesh-images` has made as a release does.
+ */
 const IMAGES = {
   'impersonation-filter:0.1.0': `${PROGRAMS}/oci/impersonation-filter`,
   'impersonation-guard:0.1.0': `${PROGRAMS}/oci/impersonation-guard`,
@@ -23,7 +25,7 @@ const IMAGES = {
 /** The host of the API, as in the manifests. */
 export const API = 'api.example.com';
 
-/** What stands around Envoy: the identity gateway, etcd, and the files that a pod would mount. */
+/** Starts the services around Envoy, and writes the files that a pod would mount. */
 export async function startSurroundings(name) {
   mkdirSync(FILES, { recursive: true });
   const folder = mkdtempSync(`${FILES}/${name}-`);

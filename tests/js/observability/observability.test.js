@@ -120,7 +120,9 @@ async function pushEvent(claims = {}) {
   return status;
 }
 
-/** Sends two mints, one exchange, a replay, two more refusals, two events, and a callout that fails. */
+/**
+ * Sends two mints, one exchange, a replay, two more refusals, two events, and a callout that fails.
+ */
 async function traffic(gateway) {
   const mint = await mintRequest(origin);
   await poll(async () => (await send(mint)).status === 201); // once the filter has the key set

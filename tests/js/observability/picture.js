@@ -1,6 +1,6 @@
-// Draws the dashboard as an SVG, from what Prometheus answers to its panels: for docs/operations.md.
-// It is a drawing of our own with Grafana's layout, names, colours of thresholds and queries, not a
-// picture of Grafana. Panels that ask Loki are left out.
+// Draws the dashboard as an SVG, from what Prometheus answers to its panels: for
+// docs/operations.md. It is a drawing of our own with Grafana's layout, names, colours of
+// thresholds and queries, not a picture of Grafana. Panels that ask Loki are left out.
 const WIDTH = 1200;
 const COLUMN = WIDTH / 24;
 const UNIT = 28;

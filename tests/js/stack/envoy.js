@@ -17,9 +17,9 @@ export const PORTS = { public: 10000, admin: 9901, metrics: 9902, gateway: 9000,
 
 /**
  * Returns envoy.yaml with other ports, wherever one occurs: issuer and resources are addresses,
- * too. A missing port is replaced by any free one, and that of the APIs by the gateway's. `listener`
- * is for one of several Envoys with the same address. Callouts get more time: on a busy machine the
- * gateway is slow, and that is not what a test is about.
+ * too. A missing port is replaced by any free one, and that of the APIs by the gateway's.
+ * `listener` is for one of several Envoys with the same address. Callouts get more time: on a busy
+ * machine the gateway is slow, and that is not what a test is about.
  */
 export function configOn(ports, yaml = readFileSync(CONFIG, 'utf8')) {
   if (ports.listener) yaml = yaml.replaceAll(`port_value: ${PORTS.public}}`, `port_value: ${ports.listener}}`);

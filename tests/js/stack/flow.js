@@ -21,8 +21,8 @@ const COLLEAGUE = 'agent-2';
 const CUSTOMER = 'user-42';
 
 /**
- * Shows everything. `log` is the file of Envoy's log, if its audit lines are to be shown, and `hook`
- * is the one that Envoy tells what happens, if there is one.
+ * Shows everything. `log` is the file of Envoy's log, if its audit lines are to be shown, and
+ * `hook` is the one that Envoy tells what happens, if there is one.
  */
 export async function showFlow(origin, { log, hook } = {}) {
   const orders = `${origin}/orders`;
@@ -147,7 +147,9 @@ async function showKill(flow) {
   return { list, revoke };
 }
 
-/** Shows a token that is bound to a key of the client's, and that it is worth nothing without it. */
+/**
+ * Shows a token that is bound to a key of the client's, and that it is worth nothing without it.
+ */
 async function showBound({ origin, mint, exchange, use }) {
   title('The support console runs in a browser. It has a key that cannot be copied, and binds its token to it');
   const key = await newKey();
@@ -327,7 +329,9 @@ async function signInToApprove(origin) {
   return { url, form: { ...form, client_id: asked.client_id, resource } };
 }
 
-/** Somebody signs in, in a browser with these cookies. Returns the request that redeems the code. */
+/**
+ * Somebody signs in, in a browser with these cookies. Returns the request that redeems the code.
+ */
 async function codeRequest(origin, asked, browser = new Map()) {
   const verifier = randomBytes(32).toString('base64url');
   const callback = await followTo(asked.redirect_uri, `${origin}/oidc/auth?${new URLSearchParams({

@@ -3,8 +3,8 @@ import { request } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 
 /**
- * Sends one request to a port of this machine, with `host` as the host if it is another. The body is
- * `json` or `form`, `token` an access token.
+ * Sends one request to a port of this machine, with `host` as the host if it is another. The body
+ * is `json` or `form`, `token` an access token.
  */
 export async function ask({ port, host, path, method, headers = {}, token, json, form, agent }) {
   const body = json === undefined ? form && (typeof form === 'string' ? form : new URLSearchParams(form).toString()) : JSON.stringify(json);

@@ -9,8 +9,8 @@ import { start } from './process.js';
 /** The administrator of every Keycloak that is started here. */
 export const ADMIN = ['admin', 'demo-only-admin'];
 
-// As in Keycloak's bin/kc.sh. That script would run Java as its child, which a SIGKILL to the script
-// would leave behind.
+// As in Keycloak's bin/kc.sh. That script would run Java as its child, which a SIGKILL to the
+// script would leave behind.
 const OPENED = ['java.util', 'java.util.concurrent', 'java.security', 'java.lang'].map((name) => `--add-opens=java.base/${name}=ALL-UNNAMED`);
 
 /**

@@ -11,7 +11,7 @@ export function keep(name, value) {
   return value;
 }
 
-/** The same, for a value that nobody can use again: it is no assignment. */
+/** Does the same for a value that nobody can use again: it is no assignment. */
 export function mention(name, value) {
   passing.add(name);
   return keep(name, value);

@@ -1,6 +1,7 @@
 // A new key for IMPERSONATION_SIGNING_KEY, as a private JWK. The gateway of tests/js/gateway signs
 // with ES256 (P-256), Keycloak with RS256, and an API should need one algorithm only. The key
-// has no `kid`: the filter derives the thumbprint (RFC 7638). Run as a program, this file prints a key.
+// has no `kid`: the filter derives the thumbprint (RFC 7638). Run as a program, this file prints a
+// key.
 import { generateKeyPairSync } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 
