@@ -329,7 +329,7 @@ lint-wasm: wasm-target console/node_modules $(if $(filter parts,$(MAKECMDGOALS))
 public-face:
 	UPDATE_PUBLIC_FACE=1 cargo test --package impersonation-core --all-features --test architecture public_items
 
-# Writes the tables in docs/ and the JSON Schemas from the declarations in crates/core/src/config.
+# Writes the lists in docs/ and the JSON Schemas from the declarations in crates/core/src/config.
 docs:
 	UPDATE_DOCS=1 cargo test --package impersonation-core --lib config::describe
 

@@ -1,6 +1,6 @@
 //! Generates the documentation and the schemas of the configuration from the declared sections.
 //!
-//! The tables of `docs/configuration.md` and `docs/guard.md` and both JSON Schemas are checked in,
+//! The lists of `docs/configuration.md` and `docs/guard.md` and both JSON Schemas are checked in,
 //! where readers find them. A test generates them again and compares; `make docs` writes them.
 
 mod pages;

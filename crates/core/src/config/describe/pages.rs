@@ -1,4 +1,4 @@
-//! Keeps the tables and the schemas in `docs/` equal to the declarations.
+//! Keeps the lists of members and the schemas in `docs/` equal to the declarations.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -33,23 +33,23 @@ const PLUGINS: [Plugin; 2] = [
     },
 ];
 
-/// Writes one row for each member of a section, and the rows of nested sections that have no
+/// Writes one item for each member of a section, and the items of nested sections that have no
 /// heading of their own.
-fn rows(members: &[Member], before: &str, table: &mut String) {
+fn items(members: &[Member], before: &str, list: &mut String) {
     for member in members {
         let name = format!("{before}{}", member.name);
         let own = &member.described.members;
-        // A nested section that is present by default needs no row of its own beside those of its
+        // A nested section that is present by default needs no item of its own beside those of its
         // members.
         let is_there = matches!(member.presence, Presence::Default(_));
         if own.is_empty() || !is_there {
-            row(member, &name, table);
+            item(member, &name, list);
         }
-        rows(own, &format!("{name}."), table);
+        items(own, &format!("{name}."), list);
     }
 }
 
-fn row(member: &Member, name: &str, table: &mut String) {
+fn item(member: &Member, name: &str, list: &mut String) {
     let words = member.described.type_words();
     let default = match &member.presence {
         Presence::Required => String::new(),
@@ -60,33 +60,52 @@ fn row(member: &Member, name: &str, table: &mut String) {
         Presence::Default(Value::String(text)) => format!("`{text}`"),
         Presence::Default(value) => format!("`{value}`"),
     };
-    let _ = writeln!(table, "| `{name}` | {words} | {default} | {} |", one_line(member.meaning));
+    let and = if default.is_empty() { "" } else { "; " };
+    let mut width = 0;
+    let text = format!("- `{name}` ({words}{and}{default}): {}", one_line(member.meaning));
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        match width {
+            0 => {}
+            _ if width + 1 + length > 100 => {
+                list.push_str("\n  ");
+                width = 2;
+            }
+            _ => {
+                list.push(' ');
+                width += 1;
+            }
+        }
+        list.push_str(word);
+        width += length;
+    }
+    list.push('\n');
 }
 
-fn table(members: &[Member]) -> String {
-    let mut table = "| Member | Type | Default | Meaning |\n|---|---|---|---|\n".to_owned();
-    rows(members, "", &mut table);
-    table
+fn list(members: &[Member]) -> String {
+    let mut list = String::new();
+    items(members, "", &mut list);
+    list
 }
 
-/// Replaces each table of the page between the marks that name it.
-fn with_tables(page: &str, tables: &[(&str, String)]) -> String {
+/// Replaces each list of the page between the marks that name it.
+fn with_lists(page: &str, lists: &[(&str, String)]) -> String {
     let mut made = String::new();
     let mut rest = page;
     let mut written = Vec::new();
     while let Some((before, behind)) = rest.split_once("<!-- members of ") {
         let (name, behind) = behind.split_once(" -->\n").unwrap();
         let (_, behind) = behind.split_once("<!-- end of members -->").unwrap();
-        let (_, table) = tables.iter().find(|(known, _)| *known == name).unwrap_or_else(|| {
-            panic!("no section {name:?}: there are {:?}", tables.iter().map(|(name, _)| name))
+        let (_, list) = lists.iter().find(|(known, _)| *known == name).unwrap_or_else(|| {
+            panic!("no section {name:?}: there are {:?}", lists.iter().map(|(name, _)| name))
         });
-        let _ = write!(made, "{before}<!-- members of {name} -->\n{table}<!-- end of members -->");
+        let _ = write!(made, "{before}<!-- members of {name} -->\n{list}<!-- end of members -->");
         written.push(name);
         rest = behind;
     }
     made.push_str(rest);
-    for (name, _) in tables {
-        assert!(written.contains(name), "the page has no table for {name}");
+    for (name, _) in lists {
+        assert!(written.contains(name), "the page has no list for {name}");
     }
     made
 }
@@ -94,9 +113,9 @@ fn with_tables(page: &str, tables: &[(&str, String)]) -> String {
 fn described(plugin: &Plugin) -> (Vec<(&'static str, String)>, Value) {
     let mut descriptions = Descriptions::default();
     let whole = (plugin.describe)(&mut descriptions);
-    let mut tables = vec![("the top level", table(&whole.members))];
+    let mut lists = vec![("the top level", list(&whole.members))];
     for (heading, members) in &descriptions.headings {
-        tables.push((heading, table(members)));
+        lists.push((heading, list(members)));
     }
     let mut schema = whole.schema;
     let object = schema.as_object_mut().unwrap();
@@ -105,7 +124,7 @@ fn described(plugin: &Plugin) -> (Vec<(&'static str, String)>, Value) {
     titled.insert("$schema".into(), "http://json-schema.org/draft-07/schema#".into());
     titled.insert("title".into(), plugin.title.into());
     titled.extend(object.clone());
-    (tables, titled.into())
+    (lists, titled.into())
 }
 
 /// Compares a file with its generated text. If `UPDATE_DOCS` is set, as `make docs` does, writes
@@ -125,8 +144,8 @@ fn hold(name: &str, make: impl FnOnce(&str) -> String) {
 #[test]
 fn the_documentation_matches_the_declarations() {
     for plugin in PLUGINS {
-        let (tables, schema) = described(&plugin);
-        hold(plugin.page, |page| with_tables(page, &tables));
+        let (lists, schema) = described(&plugin);
+        hold(plugin.page, |page| with_lists(page, &lists));
         hold(plugin.schema, |_| format!("{}\n", serde_json::to_string_pretty(&schema).unwrap()));
     }
 }
