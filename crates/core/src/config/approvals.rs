@@ -48,20 +48,19 @@ impl Approvals {
 section! {
     /// Which mints need the approval of other people, and who may approve.
     struct ApprovalsMembers {
-        /// How the people are verified who approve, and the users who consent, as in
-        /// `subject_tokens.authentication`. To approve, an access token needs the scope
-        /// `impersonations:approve`; a user who consents needs no scope beside `required_scopes`.
+        /// How approvers and consenting users are verified. Approving needs the scope
+        /// `impersonations:approve`, in addition to `required_scopes`.
         authentication: Authentication<Operators>,
-        /// How many people must approve each mint. With 0, only mints of protected users need an
-        /// approval, and those for which the mint itself or the function asks for one.
+        /// How many people must approve each mint. With 0: only mints of protected users, and those
+        /// for which the mint or the function asks.
         required: Integer<0, MOST_APPROVALS> = 1,
         /// Users whose impersonation at least one person must approve, written as in
-        /// `subject_tokens.protected_users`. A user in that list is refused all the same.
+        /// `subject_tokens.protected_users`, which still refuses its own.
         protected_users: List<ProtectedUser> = [],
-        /// How long a subject token that needs a decision can be exchanged, the wait included. It
-        /// takes the place of `subject_tokens.lifetime`.
+        /// How long a subject token that needs a decision can be exchanged, the wait included, in
+        /// place of `subject_tokens.lifetime`.
         lifetime: Lifetime = "3600s",
-        /// How a mint with `"breakGlass": true` goes without approval, with an alarm.
+        /// Allows a mint with `"breakGlass": true` to go without approval, with an alarm.
         break_glass: BreakGlassMembers => "such a mint is refused",
     }
 }
@@ -69,7 +68,7 @@ section! {
 section! {
     /// How a mint goes without approval.
     struct BreakGlassMembers {
-        /// Members that the context of such a mint must have, as non-empty strings, in addition to
+        /// Members that the context of such a mint must have, in addition to
         /// `subject_tokens.required_context`.
         required_context: List<ContextMember> = [],
     }

@@ -82,10 +82,9 @@ section! {
     /// if no client and no resource asks for them: a valid proof binds the access token.
     #[derive(Debug)]
     pub(crate) struct Dpop {
-        /// `required`: a proof needs a nonce of the filter's. A client learns the nonce from the
-        /// refusal of its first proof. Proofs cannot be made in advance then, and a client's clock
-        /// may be wrong. Nonces are good at every worker, and at every Envoy with the same signing
-        /// keys.
+        /// `required`: a proof needs a nonce of the filter's, which the refusal of the first proof
+        /// contains. So no proof can be made in advance. A nonce is good at each Envoy with the
+        /// same signing keys.
         pub(crate) nonce: OneOf<NonceRule> as Option<NonceRule> => "a proof is good for 60 s by its `iat`",
     }
 }
@@ -96,12 +95,12 @@ const LEAST_SECRET: usize = 32;
 section! {
     /// Proofs of possession at the guard (DPoP, RFC 9449).
     struct GuardDpopMembers {
-        /// `required`: a proof needs a nonce of the guard's. A client learns the nonce from the
-        /// refusal of its first proof, 401 `use_dpop_nonce`. So a proof that was intercepted cannot
-        /// be kept, and one for an Envoy with another secret is worth nothing.
+        /// `required`: a proof needs a nonce of the guard's, which its refusal, 401
+        /// `use_dpop_nonce`, contains. So an intercepted proof cannot be kept for later or used
+        /// elsewhere.
         nonce: OneOf<NonceRule>,
-        /// The secret that makes the nonces, at least 32 characters. Give the same one to each
-        /// Envoy before the same APIs: a nonce of one is then good at all.
+        /// The secret that makes the nonces, at least 32 characters. Give it to each Envoy before
+        /// the same APIs: a nonce of one is then good at all.
         secret: NonceSecret => "a random one that the workers of one Envoy share; required with `store.etcd`",
     }
 }

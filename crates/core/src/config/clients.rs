@@ -120,9 +120,9 @@ section! {
     /// `tls_client_auth` needs a listener with a `validation_context`, and without
     /// `ACCEPT_UNTRUSTED`.
     struct CertificateNameMembers {
-        /// A DNS name among the alternative names of the subject. Envoy reports the first one only.
+        /// A DNS name among the subject's alternative names. Envoy reports the first one only.
         san_dns: Text => "one of the three",
-        /// A URI among the alternative names of the subject. Envoy reports the first one only.
+        /// A URI among the subject's alternative names. Envoy reports the first one only.
         san_uri: Text => "one of the three",
         /// The whole subject, as Envoy writes it (RFC 2253), such as `CN=portal,O=Example`.
         subject: Text => "one of the three",
@@ -202,20 +202,15 @@ section! {
     struct ClientMembers {
         /// The client's name.
         client_id: Text,
-        /// The kind of application. The first two are confidential: they authenticate with a
-        /// secret. The others are public: they send `client_id` in the form.
+        /// The kind of application. The first two are confidential, and authenticate. The others
+        /// are public, and send `client_id` in the form.
         r#type: OneOf<ClientType>,
-        /// How a confidential client authenticates: one method, or a list of methods of which each
-        /// request uses one. The filter refuses every other method.
-        /// `client_secret_basic`: by a secret in the `Authorization` header. `client_secret_post`:
-        /// by a secret in the form. `private_key_jwt`: by a JWT that the client signs with a key in
-        /// its key set. `tls_client_auth`: by a TLS certificate with the name in `tls_client_auth`.
-        /// `self_signed_tls_client_auth`: by a TLS certificate in its key set (`x5c` or
-        /// `x5t#S256`).
+        /// How a confidential client authenticates, by one method for each request: a secret in the
+        /// `Authorization` header or in the form, a JWT signed with its
+        /// [key](binding.md#client-authentication-by-keys), or a certificate.
         authentication: OneOrMore<ClientAuthentication> => "`client_secret_basic` of a confidential client",
         /// The SHA-256 of each valid secret, in hexadecimal; several during rotation.
-        /// `impersonation-filter hash-secret` prints it. Clients that authenticate by a secret need
-        /// it, other clients must not have it.
+        /// `impersonation-filter hash-secret` prints it.
         client_secret_sha256: List<SecretDigest> => "none",
         /// The client's key set, fetched from an address, for `private_key_jwt` and
         /// `self_signed_tls_client_auth`.
@@ -224,16 +219,15 @@ section! {
         local_jwks: LocalJwks => "one of the two, for these methods",
         /// The name in the client's certificate, for `tls_client_auth`.
         tls_client_auth: CertificateName => "required for this method",
-        /// The kind of key that the client's access tokens must be bound to. `dpop`: a key with
-        /// which the client signs a proof for each request (RFC 9449). `mtls`: the certificate with
-        /// which it connects (RFC 8705). `any`: either. See [binding](binding.md).
+        /// The key that the client's access tokens must be [bound to](binding.md). `dpop`: the key
+        /// of a proof (RFC 9449). `mtls`: the certificate of the connection (RFC 8705). `any`:
+        /// either.
         token_binding: OneOf<TokenBinding> => "no binding is needed",
-        /// Indicators of the resources that the client may ask for. A client with an empty list can
-        /// only [introspect](endpoints.md#introspection).
+        /// Indicators of the resources that the client may ask for. With an empty list it can only
+        /// [introspect](endpoints.md#introspection).
         resources: List<Text> => "all",
         /// Refuse the client's exchanges without an actor token. The filter warns if another client
-        /// that may ask for the same resources needs no actor token: it can exchange the same
-        /// subject tokens, so the requirement has no effect.
+        /// of the same resources needs none: that one can exchange the same subject tokens.
         actor_token_required: Boolean = false,
     }
 }

@@ -15,19 +15,19 @@ pub(crate) struct Console {
     pub(crate) client_id: String,
     /// The scopes that the sign-in asks for.
     pub(crate) scopes: Vec<String>,
-    /// The `resource` of the sign-in (RFC 8707), if the identity gateway needs one.
+    /// The `resource` of the sign-in (RFC 8707), if the identity provider needs one.
     pub(crate) resource: Option<String>,
 }
 
 section! {
     /// The page where the person on call sees live impersonations, and ends them.
     struct ConsoleMembers {
-        /// The client as which people sign in to the page at the identity gateway: a public client,
-        /// with PKCE. Its redirect URI is the page's own address. If
-        /// `impersonations.authentication` has `client_ids`, the client must be one of them.
+        /// The public client, with PKCE, as which people sign in at the identity provider. Its
+        /// redirect URI is the page's own address. `client_ids` of `impersonations.authentication`
+        /// must have it.
         client_id: Text,
-        /// The scopes that the sign-in asks for: `impersonations:read`, and `impersonations:revoke`
-        /// if people may end impersonations. `openid` lets the page show who is signed in.
+        /// The scopes that the sign-in asks for: `impersonations:read`, and others for what people
+        /// may do. `openid` lets the page show who is signed in.
         scopes: NonEmpty<Scope>,
         /// The `resource` of the sign-in (RFC 8707), if the identity gateway needs one.
         resource: Indicator => "the sign-in names no resource",

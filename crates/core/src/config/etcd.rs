@@ -29,8 +29,8 @@ pub struct EtcdSettings {
 section! {
     /// The address of etcd.
     struct EtcdMembers {
-        /// The Envoy cluster of etcd, which speaks HTTP/2. Its name and `authority` have at most
-        /// 120 bytes together.
+        /// The Envoy cluster of etcd, with HTTP/2. Its name and `authority` have at most 120 bytes
+        /// together.
         cluster: Text,
         /// The beginning of every key: at most 256 printable ASCII characters without spaces.
         prefix: Prefix = "/impersonation/",

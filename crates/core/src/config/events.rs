@@ -40,9 +40,8 @@ section! {
     struct LogoutSenderMembers {
         /// `iss` of the logout tokens, compared exactly.
         issuer: Text,
-        /// The prefix that the filter puts before each name from this sender: that of the same
-        /// issuer in `actor_tokens` ([several issuers](#several-issuers)). It is required if the
-        /// list has more than one sender.
+        /// The prefix of the same people in `actor_tokens` ([several
+        /// issuers](verifying-tokens.md#several-issuers)). Required if the list has several senders.
         name_prefix: NamePrefix => "nothing, where the list has no other sender",
         /// One of them must be in `aud`: the clients that have the filter's endpoint as their
         /// `backchannel_logout_uri`.
@@ -61,17 +60,15 @@ section! {
     struct TransmitterMembers {
         /// `iss` of the events, compared exactly.
         issuer: Text,
-        /// The prefix that the filter puts before each name that the sender gives in its own right:
-        /// that of the same people in `actor_tokens` ([several issuers](#several-issuers)). A
-        /// subject with an issuer of its own has that issuer's prefix. It is required if the list
-        /// has more than one sender.
+        /// The prefix of the same people in `actor_tokens` ([several
+        /// issuers](verifying-tokens.md#several-issuers)). Required if the list has several
+        /// senders. A subject with an issuer of its own has that issuer's prefix.
         name_prefix: NamePrefix => "nothing, where the list has no other sender",
         /// One of them must be in `aud`. For logouts, these are the clients that have the filter's
         /// endpoint as their `backchannel_logout_uri`.
         audiences: NonEmpty<Text>,
-        /// The SHA-256 of the whole `Authorization` header that the transmitter sends with each
-        /// push, in hexadecimal; several during rotation. `impersonation-filter hash-secret` prints
-        /// it. Logout tokens have no such header.
+        /// The SHA-256 of the whole `Authorization` header of each push, in hexadecimal; several
+        /// during rotation. `impersonation-filter hash-secret` prints it.
         authorization_sha256: NonEmpty<SecretDigest> => "no header is needed",
         /// The sender's key set, fetched from an address.
         remote_jwks: RemoteJwks => "one of the two",

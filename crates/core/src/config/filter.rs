@@ -137,11 +137,10 @@ pub(crate) struct StandInSource {
 section! {
     /// Configuration of the impersonation filter.
     struct FilterMembers {
-        /// `iss` of the access tokens. No query, no fragment. Behind an identity gateway this is
-        /// the gateway's issuer, with a slash at the end only if that has one.
+        /// `iss` of the access tokens, without query and fragment. Behind an identity provider, use
+        /// the provider's issuer, with a slash at the end only if it has one.
         issuer: Issuer,
-        /// The path part of the service's address, such as `/tenant-a`: the part before
-        /// `/api/subject-tokens` and `/oidc/token`.
+        /// The path before `/api/subject-tokens` and `/oidc/token`, such as `/tenant-a`.
         base_path: BasePath = "",
         /// The paths of the endpoints below `base_path`.
         paths: PathMembers = {},
@@ -157,8 +156,7 @@ section! {
         authzen: DecisionPoint => "none is asked",
         /// The hooks that are told what happens to impersonations.
         notifications: NonEmpty<Hook> => "nobody is told",
-        /// The page of live impersonations. A module that was built without the page refuses this
-        /// member.
+        /// The page of live impersonations. A module without the page refuses this member.
         console: Console => "there is no page",
         /// Where subject tokens are kept until they are exchanged.
         store: Store = {},
@@ -170,28 +168,26 @@ section! {
         clients: Clients,
         /// The resources that access tokens may be for.
         resources: Resources,
-        /// `fapi2`: refuse, at load, every setting that the FAPI 2.0 Security Profile forbids:
-        /// client secrets, public clients, RS256 and ES384, and clients and resources without
-        /// `token_binding`. The profile does not apply to the tokens with which callers mint.
+        /// `fapi2`: refuse, at load, what the FAPI 2.0 Security Profile forbids: client secrets,
+        /// public clients, RS256, ES384, clients and resources without `token_binding`.
         profile: OneOf<Profile> => "none",
         /// How proofs of possession (DPoP) are checked.
-        dpop: Dpop => "no proof is read, unless a client or a resource has the `token_binding` `dpop` or `any`",
-        /// Where the certificates of clients are read. `connection`: in the handshake with Envoy.
-        /// `forwarded`: in the header `x-forwarded-client-cert` of a proxy in front, with [settings
-        /// of Envoy](binding.md#behind-a-proxy-that-ends-tls) that keep others from writing it.
-        client_certificate: OneOf<CertificateSource> => "`connection`, if a client authenticates by a certificate, or a client or a resource has the `token_binding` `mtls` or `any`; else no certificate is read",
-        /// The outcome of a token exchange whose subject token does not begin with `sub_`: the
-        /// filter answers `invalid_request`, or passes the request on to the identity gateway.
+        dpop: Dpop => "read where a `token_binding` needs them",
+        /// Where clients' certificates are read: in the handshake with Envoy, or in the header
+        /// `x-forwarded-client-cert` of a proxy in front ([settings of
+        /// Envoy](binding.md#behind-a-proxy-that-ends-tls)).
+        client_certificate: OneOf<CertificateSource> => "the handshake, where a client or a resource needs a certificate",
+        /// A token exchange whose subject token does not begin with `sub_` is answered with
+        /// `invalid_request`, or passed on to the identity provider.
         foreign_subject_tokens: OneOf<ForeignSubjectTokens> = "refuse",
         /// The identity gateway behind the filter.
         identity_gateway: IdentityGateway = {},
         /// The audit of requests.
         audit: Audit = {},
-        /// The operator's function that decides about mints. A module that was built without the
-        /// engine refuses this member.
+        /// The operator's function that decides about mints.
         authorize_subject_token: AuthorizeSubjectToken => "none",
-        /// The operator's function that adds claims to the access token. A module that was built
-        /// [without the engine](#a-module-without-the-engine) refuses this member.
+        /// The operator's function that adds claims to the access token. A module [without the
+        /// engine](custom-claims.md#a-module-without-the-engine) refuses both functions.
         custom_claims: CustomClaims => "none",
     }
 }
@@ -199,11 +195,10 @@ section! {
 section! {
     /// Access tokens.
     struct AccessTokens {
-        /// How long access tokens are good for, unless their resource says otherwise.
+        /// The lifetime of access tokens.
         lifetime: Lifetime = "3600s",
-        /// `typ` of access tokens, unless their resource says otherwise. RFC 9068 wants `at+jwt`,
-        /// which no ID token has. Some APIs accept `JWT` only: Spring Security's resource server
-        /// and Nimbus, by default.
+        /// `typ` of access tokens. Spring Security's resource server and Nimbus accept `JWT` only,
+        /// by default.
         typ: OneOf<AccessTokenType> = "at+jwt",
     }
 }
@@ -211,16 +206,15 @@ section! {
 section! {
     /// The identity gateway.
     struct IdentityGateway {
-        /// `merge` adds the filter's members to the key set and discovery document of the gateway
-        /// behind the filter. `none` means that there is no gateway: the filter serves both
+        /// `merge`: add the filter's members to the key set and discovery document of the identity
+        /// provider behind the filter. `none`: there is no provider, and the filter serves both
         /// documents alone.
         documents: OneOf<DocumentSource> = "merge",
-        /// The Envoy cluster of the gateway, which the filter asks itself, once a minute, for the
-        /// documents that stand in [while the gateway
-        /// fails](gateway.md#what-the-filter-does-to-which-request).
+        /// The provider's Envoy cluster, which the filter asks once a minute for the documents that
+        /// stand in [while the provider fails](gateway.md#what-the-filter-does-to-which-request).
         cluster: Text => "no document stands in, with a warning",
-        /// Origins, besides the issuer's, that the endpoints in a discovery document may have. A
-        /// document with another one does not stand in.
+        /// Origins, besides the issuer's, that the endpoints in a discovery document may have.
+        /// Other documents do not stand in.
         origins: NonEmpty<Origin> => "the issuer's alone",
     }
 }
@@ -249,10 +243,10 @@ impl IdentityGateway {
 section! {
     /// The audit.
     struct Audit {
-        /// If true, audit lines have the free-form context of the mint. It may hold personal data.
+        /// If true, audit lines have the context of the mint, which may hold personal data.
         context: Boolean = false,
-        /// Where audit events are written: to Envoy's log only, or to [an access
-        /// log](operations.md#one-place-for-the-audit) only.
+        /// Where audit events are written, if not to both: Envoy's log or [an access
+        /// log](operations.md#one-place-for-the-audit).
         log: OneOf<AuditLog> => "both",
     }
 }

@@ -70,8 +70,8 @@ section! {
         script: Text,
         /// The values that the function finds as `environmentVariables`.
         environment_variables: Variables = {},
-        /// The outcome of an exchange if the function fails: it is refused, or its token is issued
-        /// without the claims.
+        /// If the function fails, the exchange is refused, or its token is issued without the
+        /// claims.
         on_error: OneOf<OnError> = "refuse",
         /// How long one call may run.
         timeout: Span<1, SECOND> = "10ms",
@@ -87,7 +87,7 @@ section! {
         script: Text,
         /// The values that the function finds as `environmentVariables`.
         environment_variables: Variables = {},
-        /// The outcome of a mint if the function fails: it is always refused.
+        /// If the function fails, the mint is refused.
         on_error: OneOf<AlwaysRefuse> = "refuse",
         /// How long one call may run.
         timeout: Span<1, SECOND> = "10ms",

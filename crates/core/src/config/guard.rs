@@ -160,15 +160,15 @@ section! {
     struct GuardMembers {
         /// The filter's `issuer`. A token with `txn` of another issuer is refused.
         issuer: Issuer,
-        /// The filter's `base_path`. Guards and filters that differ in `issuer` or `base_path` know
-        /// nothing of each other.
+        /// The filter's `base_path`. A guard of another `issuer` or `base_path` knows nothing of
+        /// the filter's revocations.
         base_path: BasePath = "",
         /// The metadata key under which `jwt_authn` stores the claims (its `payload_in_metadata`).
         payload_in_metadata: Text = "access_token",
         /// The store of the revocations: the one in which the filter keeps its subject tokens.
         store: Store = {},
-        /// `report` refuses nothing and ends no stream, not even those of ended impersonations: it
-        /// counts and logs what `enforce` would do. Begin with `report`.
+        /// `report` refuses nothing and ends no stream: it counts and logs what `enforce` would do.
+        /// Begin with `report`.
         mode: OneOf<Mode> = "enforce",
         /// The outcome of requests that no rule matches. `read_only` lets `GET`, `HEAD` and
         /// `OPTIONS` pass.
@@ -180,20 +180,17 @@ section! {
         /// `;`, `"` and `\`, so that no name can be read as two, or as another header.
         headers: Headers = {},
         /// The origin of the APIs, as clients see it, such as `https://api.example.com`. A proof of
-        /// possession (DPoP) must be for this origin and the request's path. Access tokens that are
-        /// bound to a key need it, and [more filters](binding.md#at-the-guard).
+        /// possession (DPoP) must be for this origin and the request's path. [Bound
+        /// tokens](binding.md#at-the-guard) need it.
         public_origin: Origin => "access tokens that are bound by a proof are refused",
         /// Proofs of possession. It needs `public_origin`.
         dpop: GuardNonces => "a proof is good for 60 s by its `iat`",
-        /// Where the certificates of clients are read, for access tokens that are bound to one.
-        /// `connection`: in the handshake with Envoy. `forwarded`: in the header
-        /// `x-forwarded-client-cert` of a proxy in front, with [settings of
-        /// Envoy](binding.md#behind-a-proxy-that-ends-tls) that keep others from writing it.
+        /// Where the certificates of clients are read: [as in the
+        /// filter](configuration.md#top-level).
         client_certificate: OneOf<CertificateSource> = "connection",
         /// The audit of refusals.
         audit: Audit = {},
-        /// How long etcd may be out of touch. After that the guard no longer knows what was
-        /// revoked, and no impersonation passes. Shared data is never out of touch.
+        /// How long etcd may be out of touch. After that no impersonation passes.
         max_staleness: Span<SECOND, HOUR> => "`10s`",
     }
 }
@@ -201,9 +198,8 @@ section! {
 section! {
     /// The audit.
     struct Audit {
-        /// Where audit lines are written, as with the filter's
-        /// [`audit.log`](operations.md#one-place-for-the-audit). Use the same value. The guard sets
-        /// the filter state `guard` for access logs with every value.
+        /// Where audit lines are written. Give it the filter's
+        /// [`audit.log`](operations.md#one-place-for-the-audit).
         log: OneOf<AuditLog> => "both",
     }
 }
@@ -263,10 +259,8 @@ section! {
         actors: NonEmpty<Actor> => "any actor, and none",
         /// The outcome of a request that matches.
         action: OneOf<Action>,
-        /// How long ago the actor may have signed in (RFC 9470), for a rule that allows. A request
-        /// whose access token has an older `act.auth_time`, or none, is answered with 401
-        /// `insufficient_user_authentication`. The filter writes `act.auth_time` if
-        /// `actor_tokens.max_age` or `resources[].actor_max_age` is given.
+        /// How long ago the actor may have signed in, for a rule that allows ([a recent
+        /// sign-in](#rules)).
         actor_max_age: Span<SECOND, { 365 * DAY }> => "any time ago",
     }
     at_most_one [path, path_prefix]

@@ -40,23 +40,20 @@ impl Impersonations {
 section! {
     /// The operators who may list the live impersonations and end them.
     struct ImpersonationsMembers {
-        /// How callers are verified, as in `subject_tokens.authentication`. An access token needs
-        /// the scope `impersonations:read` to list, and `impersonations:revoke` to end
-        /// impersonations, in addition to `required_scopes`.
+        /// How operators are verified. Listing needs the scope `impersonations:read`, ending
+        /// `impersonations:revoke`, in addition to `required_scopes`.
         authentication: Authentication<Operators>,
-        /// How many impersonations are listed at one time, some 300 bytes each. An impersonation
-        /// that finds no room works all the same; the list says `"complete": false` until it has
-        /// expired. With `store.etcd` this member has no effect: etcd has no such limit.
+        /// How many impersonations are listed at one time. Further ones work, and the list says
+        /// `"complete": false`. No effect with `store.etcd`.
         capacity: Count<MAX_CAPACITY> => "`65536`",
-        /// Members of the mint's `context` that the list keeps and shows, each cut at 128
-        /// characters. A value that is not a string is shown as its JSON. At most 8 names of at
-        /// most 64 bytes.
+        /// Members of the `context` that the list shows, each cut at 128 characters. At most 8
+        /// names of at most 64 bytes.
         context: ListedContext = [],
-        /// The identity gateways whose logout tokens end impersonations (OpenID Connect
-        /// Back-Channel Logout 1.0). They are posted to `paths.back_channel_logout`.
+        /// The identity providers whose logout tokens end impersonations (OpenID Connect
+        /// Back-Channel Logout 1.0).
         back_channel_logout: Senders<Logouts> => "no logout ends an impersonation",
-        /// The transmitters whose security events end impersonations (Shared Signals Framework
-        /// 1.0, by push). They are posted to `paths.security_events`.
+        /// The transmitters whose security events end impersonations (Shared Signals Framework 1.0,
+        /// by push).
         security_events: Senders<SecurityEvents> => "no event ends an impersonation",
     }
 }

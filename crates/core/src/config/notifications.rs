@@ -80,7 +80,7 @@ section! {
     struct HookMembers {
         /// The address of the hook. The filter sends a `POST`, and every 2xx is a success.
         http_uri: Upstream<false>,
-        /// The events that the hook is told. An event that takes back another
+        /// The events that the hook is told. One that takes back another
         /// (`impersonation.not_begun`, `approval.not_given`, `approval.not_denied`) goes to the
         /// hooks that were told the other.
         events: NonEmpty<OneOf<Happening>> => "all",

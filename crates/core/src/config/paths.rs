@@ -34,26 +34,23 @@ section! {
         jwks: GatewayPath = JWKS,
         /// The discovery document (OpenID Connect Discovery).
         discovery: GatewayPath = DISCOVERY,
-        /// The discovery document of RFC 8414, to which the filter adds the same members.
-        oauth_discovery: GatewayPath => "requests go on to the gateway",
+        /// The discovery document of RFC 8414.
+        oauth_discovery: GatewayPath => "goes on to the provider",
         /// The revocation endpoint (RFC 7009).
         revocation: GatewayPath = REVOCATION,
         /// The introspection endpoint (RFC 7662).
         introspection: GatewayPath = INTROSPECTION,
-        /// Mints subject tokens. Each token has a path of its own below.
+        /// Mints subject tokens. Each has a path below.
         subject_tokens: EndpointPath = SUBJECT_TOKENS,
-        /// Lists impersonations. Each has a path of its own below, and so have revocations.
+        /// Lists impersonations. Each has a path below, as revocations have.
         impersonations: EndpointPath = IMPERSONATIONS,
-        /// Lists what waits for a decision. Each has a path of its own below. If `approvals` is
-        /// absent, requests go on to the gateway.
+        /// Lists what waits for a decision. Each has a path below.
         approvals: EndpointPath = APPROVALS,
-        /// Receives logout tokens. If `impersonations.back_channel_logout` is absent, requests go
-        /// on to the gateway.
+        /// Receives logout tokens.
         back_channel_logout: EndpointPath = BACK_CHANNEL_LOGOUT,
-        /// Receives security events. If `impersonations.security_events` is absent, requests go on
-        /// to the gateway.
+        /// Receives security events.
         security_events: EndpointPath = SECURITY_EVENTS,
-        /// The page of live impersonations. If `console` is absent, requests go on to the gateway.
+        /// The page of live impersonations.
         console: GatewayPath = CONSOLE,
     }
 }

@@ -44,15 +44,14 @@ section! {
         access_token_lifetime: Lifetime => "`access_tokens.lifetime`",
         /// `typ` of access tokens for this resource.
         access_token_typ: OneOf<AccessTokenType> => "`access_tokens.typ`",
-        /// The accepted authentication context classes of actors at this resource, in addition to
-        /// those of `actor_tokens.acr_values`: `acr` must be in both lists. An exchange for this
-        /// resource needs an actor token.
+        /// The accepted `acr` of actors at this resource, in addition to `actor_tokens.acr_values`.
+        /// An exchange for this resource then needs an actor token.
         actor_acr_values: NonEmpty<Text> => "any",
-        /// How long ago an actor at this resource may have signed in. `actor_tokens.max_age` counts
-        /// too. An exchange for this resource needs an actor token.
+        /// How long ago an actor at this resource may have signed in, in addition to
+        /// `actor_tokens.max_age`. An exchange for this resource then needs an actor token.
         actor_max_age: Span<SECOND, { 365 * DAY }> => "any time ago",
-        /// The kind of key that access tokens for this resource must be bound to, whichever client
-        /// asks: see `clients[].token_binding`.
+        /// The key that access tokens for this resource must be bound to, as in
+        /// `clients[].token_binding`.
         token_binding: OneOf<TokenBinding> => "no binding is needed",
     }
 }

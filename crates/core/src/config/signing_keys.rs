@@ -30,8 +30,7 @@ section! {
     /// A key of the filter's own.
     struct KeyMembers {
         /// A JWK: `OKP` with `Ed25519`, `EC` with `P-256` or `P-384`, `RSA` of 2048 to 4096 bits.
-        /// The first key must be private; of the other keys the filter publishes only the public
-        /// part.
+        /// The first key must be private.
         jwk: Jwk => "one of the three",
         /// The environment variable that holds a JWK, or a PKCS #8 private key in PEM.
         environment_variable: Variable => "one of the three",
@@ -39,9 +38,8 @@ section! {
         pem: Pem => "one of the three",
         /// The key's id. No two keys may have the same.
         kid: Text => "the key's own, else its thumbprint (RFC 7638)",
-        /// The algorithm that the key signs with. `Ed25519` is the newer name of `EdDSA` with this
-        /// curve (RFC 9864). Tokens and the key set use the name that you give, so check that your
-        /// APIs know it.
+        /// The algorithm that the key signs with. `Ed25519` is the newer name of `EdDSA` (RFC
+        /// 9864). Tokens and key set use the name that you give, so check that your APIs know it.
         alg: KeyAlgorithm => "the key's own, else what its kind decides; `RS256` for RSA",
     }
     exactly_one [jwk, environment_variable, pem]

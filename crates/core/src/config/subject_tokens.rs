@@ -57,27 +57,24 @@ section! {
         lifetime: Lifetime = "600s",
         /// The most bytes that a context may have as compact JSON.
         max_context_bytes: Integer<2, 65_536> = 4096,
-        /// How callers that mint are verified. If a JWT's issuer is in the list, its entry decides;
-        /// every other token is introspected ([which is which](#presented-tokens)).
+        /// How callers that mint are verified ([which method](verifying-tokens.md)).
         authentication: Authentication<Callers>,
-        /// How the filter asks the gateway if the user exists.
+        /// How the filter asks the identity provider if the user exists.
         user_lookup: UserLookup => "nobody is asked",
-        /// Members that the mint's `context` must have, as non-empty strings. Their names are
-        /// printable ASCII without quotes and backslashes.
+        /// Members that the `context` must have, as non-empty strings. Their names are printable
+        /// ASCII without quotes and backslashes.
         required_context: List<ContextMember> = [],
-        /// Users who must not be impersonated. An entry is a name, or the beginning of a name with
-        /// `*` at its end. Letter case counts. The filter compares `userId`, and the name that
-        /// `user_id_member` finds.
+        /// Users who must not be impersonated: names, or beginnings of names with `*` at the end.
+        /// Letter case counts. Both `userId` and the canonical identifier are compared.
         protected_users: List<ProtectedUser> = [],
-        /// How often one caller may mint, so that no caller fills the store for all ([how mints are
+        /// How often one caller may mint ([how mints are
         /// counted](who-may-impersonate-whom.md#how-mints-are-counted)).
         max_mints_per_caller: MintRate => "no limit",
         /// The outcome for an impersonation whose subject token is presented again: `revoke` ends
-        /// it, `report` lets it go on. Both raise the alarm `subject_token.replayed`, which says
-        /// which it was.
+        /// it, `report` lets it go on. Both raise the alarm `subject_token.replayed`.
         on_replay: OneOf<OnReplay> = "revoke",
-        /// The values of `subject_token_type` at the exchange. Add a type that your clients send
-        /// already, such as `urn:logto:token-type:impersonation_token`.
+        /// The accepted values of `subject_token_type`. Add one that your clients send already,
+        /// such as `urn:logto:token-type:impersonation_token`.
         token_types: NonEmpty<TokenType> => "`urn:ietf:params:oauth:token-type:access_token`",
     }
 }
@@ -87,14 +84,12 @@ section! {
     #[derive(Debug)]
     pub struct UserLookup {
         /// The address that the filter requests with `GET` and the caller's own `Authorization`.
-        /// The path holds `{userId}`, once. The gateway's 404 becomes `user_not_found`; its 401 and
-        /// 403 become `insufficient_scope`.
+        /// The path holds `{userId}`, once. A 404 becomes `user_not_found`; 401 and 403 become
+        /// `insufficient_scope`.
         pub http_uri: Upstream<true> as HttpUri,
-        /// The member of the answer that holds the user's canonical identifier. The identifier
-        /// becomes `sub`, and rules and bounds are compared with it as well. The answer must be 200
-        /// with a JSON object in which the member is a valid `userId`; otherwise the mint is
-        /// answered with 503. Use it if the gateway finds one user by several names (`USER-42`, an
-        /// e-mail address).
+        /// The member of the answer with the user's canonical identifier, which becomes `sub` and
+        /// is checked against rules and bounds. Without a valid one the mint gets 503. Use it if
+        /// the provider finds one user by several names.
         pub user_id_member: Text as Option<String> => "the user is called as in `userId`",
     }
 }

@@ -187,19 +187,17 @@ section! {
     struct JwtMembers {
         /// `iss` of the token, compared exactly. It selects the entry.
         issuer: Text,
-        /// The prefix that the filter puts before each name from this issuer ([several
-        /// issuers](#several-issuers)), up to 128 characters. It is required if the list trusts
-        /// more than one issuer: each needs a prefix of its own, and at most one may have `""`.
+        /// The prefix before each name from this issuer ([several
+        /// issuers](verifying-tokens.md#several-issuers)), up to 128 characters. Required if the
+        /// list trusts several issuers; at most one may have `""`.
         name_prefix: NamePrefix => "nothing, where the list has no other issuer",
         /// One of them must be in the token's `aud`.
         audiences: NonEmpty<Text>,
         /// All of them must be in `scope` or `scp`. If the list is empty, any token of this issuer
         /// may mint, and the filter warns.
         required_scopes: List<Scope> = [],
-        /// The clients whose tokens are accepted: one of them must be the token's `client_id`, or
-        /// its `azp` if it has no `client_id`. If this member is absent, the access token of any
-        /// user can mint if it has the audience and the scopes, no matter which client the user
-        /// signed in with. Actor tokens have no such member.
+        /// The clients whose tokens are accepted, by `client_id`, else `azp`. Without it any user's
+        /// access token with the scopes may mint. Actor tokens have no such member.
         client_ids: NonEmpty<Text> => "any, with a warning",
         /// How far the issuer's clock may differ from the filter's.
         clock_skew: Span<0, HOUR> = "60s",
@@ -217,13 +215,10 @@ section! {
     pub struct RemoteJwks {
         /// The address of the key set.
         pub http_uri: Upstream<false> as HttpUri,
-        /// How old the key set may become. The filter fetches it again before that, and when a
-        /// token names an unknown `kid`, but never more often than every 5 seconds. If a fetch
-        /// fails, the last good keys stay for `max_stale`. An empty set is valid: keys that the
-        /// issuer withdraws stop working.
+        /// How old the key set may become ([key sets](verifying-tokens.md#key-sets)).
         pub cache_duration: Span<SECOND, DAY> as Duration = "300s",
-        /// How long the filter uses keys that it cannot fetch again, at least `cache_duration`.
-        /// After that it refuses tokens with 503 until it can fetch the keys. `0s`: for ever.
+        /// How long keys are used that cannot be fetched again, at least `cache_duration`. `0s`:
+        /// for ever.
         pub max_stale: Span<0, { 365 * DAY }> as Duration = "24h",
     }
 }
@@ -233,22 +228,21 @@ section! {
     struct IntrospectionMembers {
         /// The introspection endpoint.
         http_uri: Upstream<false>,
-        /// The client as which the filter authenticates to the endpoint, with HTTP Basic.
+        /// The client as which the filter authenticates, with HTTP Basic.
         client_id: Text,
         /// The secret of that client.
         client_secret: Source,
-        /// All of them must be in the answer's `scope`. If the list is empty, any token of this
-        /// issuer may mint, and the filter warns.
+        /// All of them must be in the answer's `scope`.
         required_scopes: List<Scope> = [],
         /// One of them must be in the answer's `aud`.
         audiences: NonEmpty<Text> => "not looked at, with a warning",
-        /// The clients whose tokens are accepted: one of them must be the answer's `client_id`, or
-        /// its `azp` if it has no `client_id`. Actor tokens have no such member.
+        /// As for a [JWT](#jwt), in the answer.
         client_ids: NonEmpty<Text> => "any, with a warning",
-        /// The prefix that the filter puts before each name in an answer ([several
-        /// issuers](#several-issuers)). It is required if any list has an issuer with a prefix.
+        /// The prefix before each name in an answer ([several
+        /// issuers](verifying-tokens.md#several-issuers)). Required if any list has an issuer with
+        /// a prefix.
         name_prefix: NamePrefix => "nothing",
-        /// How long an answer is cached. A revoked token works that much longer. `0s` asks every
+        /// How long an answer is cached: a revoked token works that much longer. `0s` asks every
         /// time.
         cache_duration: Span<0, { 10 * SECOND }> = "10s",
     }
@@ -260,8 +254,7 @@ section! {
     pub struct Userinfo {
         /// The userinfo endpoint.
         pub http_uri: Upstream<false> as HttpUri,
-        /// The prefix that the filter puts before the name in an answer, as with
-        /// [introspection](#introspection).
+        /// The prefix before the name in an answer, as with [introspection](#introspection).
         pub name_prefix: NamePrefix as Option<String> => "nothing",
         /// How long an answer is cached. `0s` asks every time.
         pub cache_duration: Span<0, { 10 * SECOND }> as Duration = "10s",
@@ -441,9 +434,9 @@ section! {
     /// How access tokens are verified. If a JWT's issuer is in the list, its entry decides; every
     /// other token is introspected.
     struct AuthenticationMembers<H: Holder> {
-        /// For access tokens that are JWTs.
+        /// For JWTs.
         jwt: JwtIssuers<H> => "one or both",
-        /// For opaque access tokens.
+        /// For opaque tokens.
         introspection: IntrospectionOf<H> => "one or both",
     }
     at_least_one [jwt, introspection]
@@ -473,25 +466,19 @@ section! {
         required: Boolean = false,
         /// For JWTs. The scope `openid` is always required.
         jwt: JwtIssuers<Actors> => "none",
-        /// For opaque tokens. A token that the userinfo endpoint accepts has the scope `openid`;
-        /// `sub` of the answer is the actor.
+        /// For opaque tokens. A token that the endpoint accepts has the scope `openid`; `sub` of
+        /// the answer is the actor.
         userinfo: UserinfoEndpoint => "none",
         /// For opaque tokens. The scope `openid` is always required.
         introspection: IntrospectionOf<Actors> => "none",
-        /// The accepted authentication context classes (RFC 9470): `acr` of an actor token must be
-        /// one of them. If an actor token has another one, the exchange is refused with
-        /// `unmet_authentication_requirements`, and the subject token can still be exchanged.
+        /// The accepted `acr` of actor tokens (RFC 9470, [step-up](verifying-tokens.md#step-up)).
         acr_values: NonEmpty<Text> => "any",
-        /// How long ago the actor may have signed in: `auth_time` of an actor token, by its
-        /// issuer's clock. An older actor token, or one without `auth_time`, is refused in the same
-        /// way. If this member or `resources[].actor_max_age` is given, access tokens have
-        /// `act.auth_time`; with `acr_values` or `resources[].actor_acr_values` they have
-        /// `act.acr`.
+        /// How long ago the actor may have signed in: `auth_time` of the actor token
+        /// ([step-up](verifying-tokens.md#step-up)).
         max_age: Span<SECOND, { 365 * DAY }> => "any time ago",
-        /// How long ago an actor token may have been issued, where the filter receives events: it
-        /// remembers an event for as long as this, a day at least. The exchange refuses an older
-        /// actor token, and a JWT without `iat`. Make it the longest lifetime of the issuers'
-        /// access tokens.
+        /// How old an actor token may be where the filter receives events, which it remembers for
+        /// as long, a day at least. Older ones, and JWTs without `iat`, are refused. Use the
+        /// longest lifetime of the issuers' access tokens.
         max_lifetime: Span<SECOND, { 365 * DAY }> = "24h",
     }
 }
