@@ -260,7 +260,7 @@ test('rules and dashboard name only existing metrics', () => {
 
 test('docs/operations.md explains every metric and every alarm, and no others', () => {
   const rows = (title) => operations.split(`\n## ${title}\n`)[1].split('\n## ')[0];
-  const explained = [...rows('Metrics').matchAll(/^\| `(impersonation_\w+)`/gm)].map(([, name]) => name);
+  const explained = [...rows('Metrics').matchAll(/^- `(impersonation_\w+)`/gm)].map(([, name]) => name);
   assert.deepEqual(explained.toSorted(), [...ours(scrape + scrapeOfEtcd).types.keys()].filter((name) => !name.startsWith('envoy_')).toSorted());
   const alarms = [...read('deploy/prometheus/rules.yml').matchAll(/alert: (\w+)/g)].map(([, name]) => name);
   assert.deepEqual([...rows('Alarms').matchAll(/^### (\w+)$/gm)].map(([, name]) => name).toSorted(), alarms.toSorted());
