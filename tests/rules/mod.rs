@@ -3,4 +3,5 @@
 
 mod bounds;
 mod flow;
+mod mint_order;
 mod mint_rules;
