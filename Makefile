@@ -329,8 +329,8 @@ lint-wasm: wasm-target console/node_modules $(if $(filter parts,$(MAKECMDGOALS))
 public-face:
 	UPDATE_PUBLIC_FACE=1 cargo test --package impersonation-core --all-features --test architecture public_items
 
-# Writes the lists in docs/ and the JSON Schemas from the declarations in crates/core/src/config, and
-# the table of a mint's checks from the test that plays them.
+# Writes the lists in docs/ and the JSON Schemas from the declarations in crates/core/src/config,
+# and the table of a mint's checks from the test that plays them.
 docs:
 	UPDATE_DOCS=1 cargo test --package impersonation-core --lib config::describe
 	UPDATE_DOCS=1 cargo test --all-features --package impersonation-filter --test rules mint_order
