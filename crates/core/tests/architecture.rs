@@ -3,8 +3,6 @@
 //! and its benchmarks.
 #![cfg(test)]
 
-#[path = "architecture/public_face.rs"]
-mod public_face;
 #[path = "architecture/source.rs"]
 mod source;
 
