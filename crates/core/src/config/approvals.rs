@@ -5,12 +5,9 @@ use std::time::Duration;
 use super::kinds::{Integer, Lifetime, List};
 use super::node::Node;
 use super::rules::{Rules, UserPattern};
-use super::section::{Kind, section};
+use super::section::{Raw, Refined, section};
 use super::subject_tokens::{ContextMember, ProtectedUser};
 use super::verification::{Authentication, Operators, Verification};
-
-#[cfg(test)]
-use super::describe::{Described, Descriptions};
 
 /// The most people who must approve one impersonation.
 pub(crate) const MOST_APPROVALS: u64 = 5;
@@ -47,7 +44,7 @@ impl Approvals {
 
 section! {
     /// Which mints need the approval of other people, and who may approve.
-    struct ApprovalsMembers {
+    pub(super) struct ApprovalsMembers under "approvals", "approvals" {
         /// How the people are verified who approve, and the users who consent, as in
         /// `subject_tokens.authentication`. To approve, an access token needs the scope
         /// `impersonations:approve`; a user who consents needs no scope beside `required_scopes`.
@@ -75,11 +72,11 @@ section! {
     }
 }
 
-impl Kind for Approvals {
+impl Refined for Approvals {
+    type From = ApprovalsMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let members = ApprovalsMembers::read(node)?;
+    fn refine(members: Raw<Self>, _: Node<'_>) -> Option<Self> {
         let break_glass = members.break_glass.map(|BreakGlassMembers { required_context }| {
             BreakGlass { rules: Rules { required_context, ..Rules::default() } }
         });
@@ -90,10 +87,5 @@ impl Kind for Approvals {
             lifetime: members.lifetime,
             break_glass,
         })
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        ApprovalsMembers::describe(descriptions).under(descriptions, "approvals", "approvals")
     }
 }

@@ -3,10 +3,7 @@
 use super::kinds::{NonEmpty, Scope, Text};
 use super::node::Node;
 use super::resources::Indicator;
-use super::section::{Kind, section};
-
-#[cfg(test)]
-use super::describe::{Described, Descriptions};
+use super::section::{Raw, Refined, section};
 
 /// How people sign in to the page of live impersonations.
 #[derive(Debug)]
@@ -21,7 +18,7 @@ pub(crate) struct Console {
 
 section! {
     /// The page where the person on call sees live impersonations, and ends them.
-    struct ConsoleMembers {
+    pub(super) struct ConsoleMembers under "console", "page" {
         /// The client as which people sign in to the page at the identity gateway: a public client,
         /// with PKCE. Its redirect URI is the page's own address. If
         /// `impersonations.authentication` has `client_ids`, the client must be one of them.
@@ -34,16 +31,12 @@ section! {
     }
 }
 
-impl Kind for Console {
+impl Refined for Console {
+    type From = ConsoleMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let ConsoleMembers { client_id, scopes, resource } = ConsoleMembers::read(node)?;
+    fn refine(raw: Raw<Self>, _: Node<'_>) -> Option<Self> {
+        let ConsoleMembers { client_id, scopes, resource } = raw;
         Some(Self { client_id, scopes, resource })
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        ConsoleMembers::describe(descriptions).under(descriptions, "console", "page")
     }
 }

@@ -22,7 +22,7 @@ use super::notifications::Hook;
 use super::paths::{IfAskedFor, PathMembers, Paths};
 use super::profile::{Profile, Profiled};
 use super::resources::{Resource, Resources};
-use super::section::{Kind, read_whole, section};
+use super::section::{Raw, Refined, read_whole, section};
 use super::service::{BasePath, Issuer, Origin, tenant};
 use super::signing_keys::{Keys, SigningKey, SigningKeys};
 use super::store::Store;
@@ -136,7 +136,7 @@ pub(crate) struct StandInSource {
 
 section! {
     /// Configuration of the impersonation filter.
-    struct FilterMembers {
+    pub(super) struct FilterMembers {
         /// `iss` of the access tokens. No query, no fragment. Behind an identity gateway this is
         /// the gateway's issuer, with a slash at the end only if that has one.
         issuer: Issuer,
@@ -257,12 +257,11 @@ section! {
     }
 }
 
-impl Kind for Config {
+impl Refined for Config {
+    type From = FilterMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let place = node.clone();
-        let mut members = FilterMembers::read(node)?;
+    fn refine(mut members: Raw<Self>, place: Node<'_>) -> Option<Self> {
         let identity_gateway = place.clone().member("identity_gateway");
         let stand_ins = members.identity_gateway.stand_ins(&identity_gateway);
         let clients = place.clone().member("clients");
@@ -360,11 +359,6 @@ impl Kind for Config {
             audit_log: members.audit.log.unwrap_or(AuditLog::Both),
             warnings: Vec::new(),
         })
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut super::describe::Descriptions) -> super::describe::Described {
-        FilterMembers::describe(descriptions)
     }
 }
 

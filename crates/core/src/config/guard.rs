@@ -10,7 +10,7 @@ use super::etcd::EtcdSettings;
 use super::kinds::{DAY, HOUR, List, NonEmpty, OneOf, SECOND, Scope, Span, Text, Words};
 use super::node::Node;
 use super::rules::UserPattern;
-use super::section::{Kind, read_whole, section};
+use super::section::{Kind, Raw, Refined, read_whole, section};
 use super::service::{BasePath, Issuer, Origin, tenant};
 use super::{AuthorizeSubjectToken, ConfigEnvironment, ConfigError, CustomClaims, Problem};
 use crate::path::NormalPath;
@@ -157,7 +157,7 @@ const TAKEN_HEADERS: [&str; 13] = [
 
 section! {
     /// Configuration of the guard, which stands before the APIs.
-    struct GuardMembers {
+    pub(super) struct GuardMembers {
         /// The filter's `issuer`. A token with `txn` of another issuer is refused.
         issuer: Issuer,
         /// The filter's `base_path`. Guards and filters that differ in `issuer` or `base_path` know
@@ -231,25 +231,20 @@ section! {
 /// The store of the revocations: `Some` for etcd, `None` for shared data.
 struct Store;
 
-impl Kind for Store {
+impl Refined for Store {
+    type From = StoreMembers;
     type Value = Option<EtcdSettings>;
 
-    fn read(node: Node<'_>) -> Option<Self::Value> {
-        let members = StoreMembers::read(node)?;
+    fn refine(members: Raw<Self>, _: Node<'_>) -> Option<Self::Value> {
         match (members.shared_data, members.etcd) {
             (Some(NoMembers {}) | None, etcd) => Some(etcd),
         }
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        StoreMembers::describe(descriptions)
     }
 }
 
 section! {
     /// A rule. It matches the requests that meet all of its conditions.
-    struct RuleMembers {
+    pub(super) struct RuleMembers {
         /// The path that matches, in decoded form.
         path: RulePath => "all paths",
         /// The beginning of all paths that match, in decoded form.
@@ -286,21 +281,15 @@ section! {
 /// The [`GuardHeaders`], with two different names.
 struct Headers;
 
-impl Kind for Headers {
+impl Refined for Headers {
+    type From = GuardHeaders;
     type Value = GuardHeaders;
 
-    fn read(node: Node<'_>) -> Option<GuardHeaders> {
-        let place = node.clone();
-        let headers = GuardHeaders::read(node)?;
+    fn refine(headers: Raw<Self>, place: Node<'_>) -> Option<GuardHeaders> {
         if headers.id.is_some() && headers.id == headers.actor {
             return place.member("actor").problem("expected another header than that of id");
         }
         Some(headers)
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        GuardHeaders::describe(descriptions)
     }
 }
 
@@ -350,12 +339,11 @@ impl ConfigEnvironment for Variables<'_> {
     }
 }
 
-impl Kind for GuardConfig {
+impl Refined for GuardConfig {
+    type From = GuardMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let place = node.clone();
-        let members = GuardMembers::read(node)?;
+    fn refine(members: Raw<Self>, place: Node<'_>) -> Option<Self> {
         let store = match members.store {
             Some(settings) => {
                 let max_staleness = members.max_staleness.unwrap_or(DEFAULT_MAX_STALENESS);
@@ -399,11 +387,6 @@ impl Kind for GuardConfig {
             warnings: Vec::new(),
         })
     }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        GuardMembers::describe(descriptions)
-    }
 }
 
 impl GuardRule {
@@ -413,13 +396,12 @@ impl GuardRule {
     }
 }
 
-impl Kind for GuardRule {
+impl Refined for GuardRule {
+    type From = RuleMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let place = node.clone();
-        let RuleMembers { path, path_prefix, methods, scopes, actors, action, actor_max_age } =
-            RuleMembers::read(node)?;
+    fn refine(raw: Raw<Self>, place: Node<'_>) -> Option<Self> {
+        let RuleMembers { path, path_prefix, methods, scopes, actors, action, actor_max_age } = raw;
         if action == Action::Deny && actor_max_age.is_some() {
             let place = place.member("actor_max_age");
             return place.problem("is for rules that allow: this rule denies in any case");
@@ -435,8 +417,8 @@ impl Kind for GuardRule {
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        RuleMembers::describe(descriptions)
+    fn refine_description(described: Described, descriptions: &mut Descriptions) -> Described {
+        described
             .with_rule(json!({
                 "if": {"properties": {"action": {"const": "deny"}}},
                 "then": {"properties": {"actor_max_age": false}},
@@ -448,12 +430,11 @@ impl Kind for GuardRule {
 /// The list of rules.
 struct Rules;
 
-impl Kind for Rules {
+impl Refined for Rules {
+    type From = List<GuardRule>;
     type Value = Vec<GuardRule>;
 
-    fn read(node: Node<'_>) -> Option<Vec<GuardRule>> {
-        let list = node.clone();
-        let rules = List::<GuardRule>::read(node)?;
+    fn refine(rules: Raw<Self>, list: Node<'_>) -> Option<Vec<GuardRule>> {
         let everything = rules.iter().position(GuardRule::is_about_everything);
         if let Some(index) =
             everything.and_then(|index| index.checked_add(1)).filter(|next| *next < rules.len())
@@ -461,11 +442,6 @@ impl Kind for Rules {
             list.item(index).warn("is never used: the rule before it matches every request");
         }
         Some(rules)
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        List::<GuardRule>::describe(descriptions)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::events::{EventSender, Logouts, SecurityEvents, Senders};
 use super::kinds::Count;
 use super::node::Node;
-use super::section::{Kind, section};
+use super::section::{Kind, Raw, Refined, section};
 use super::store::{DEFAULT_CAPACITY, MAX_CAPACITY};
 use super::verification::{Authentication, Operators, Verification};
 
@@ -39,7 +39,7 @@ impl Impersonations {
 
 section! {
     /// The operators who may list the live impersonations and end them.
-    struct ImpersonationsMembers {
+    pub(super) struct ImpersonationsMembers under "impersonations", "impersonations" {
         /// How callers are verified, as in `subject_tokens.authentication`. An access token needs
         /// the scope `impersonations:read` to list, and `impersonations:revoke` to end
         /// impersonations, in addition to `required_scopes`.
@@ -97,11 +97,11 @@ impl Kind for ListedContext {
     }
 }
 
-impl Kind for Impersonations {
+impl Refined for Impersonations {
+    type From = ImpersonationsMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let members = ImpersonationsMembers::read(node)?;
+    fn refine(members: Raw<Self>, _: Node<'_>) -> Option<Self> {
         Some(Self {
             authentication: members.authentication,
             capacity: members.capacity,
@@ -109,14 +109,5 @@ impl Kind for Impersonations {
             back_channel_logout: members.back_channel_logout.unwrap_or_default(),
             security_events: members.security_events.unwrap_or_default(),
         })
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        ImpersonationsMembers::describe(descriptions).under(
-            descriptions,
-            "impersonations",
-            "impersonations",
-        )
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::binding::TokenBinding;
 use super::kinds::{DAY, Lifetime, List, NonEmpty, OneOf, SECOND, Scope, Span, Text};
 use super::node::Node;
-use super::section::{Kind, section};
+use super::section::{Kind, Raw, Refined, section};
 use super::verification::SignInRules;
 use crate::jose::AccessTokenType;
 use crate::oauth::uri;
@@ -34,7 +34,7 @@ pub struct Resource {
 
 section! {
     /// A resource that access tokens may be for.
-    struct ResourceMembers {
+    pub(super) struct ResourceMembers under "resources", "resources" {
         /// The value of `resource` in a client's request, compared exactly, and `aud` of the access
         /// token. An absolute URI without a fragment (RFC 8707).
         indicator: Indicator,
@@ -83,13 +83,13 @@ impl Kind for Indicator {
 /// All resources, by their indicators.
 pub(super) struct Resources;
 
-impl Kind for Resources {
+impl Refined for Resources {
+    type From = List<ResourceMembers>;
     type Value = HashMap<String, Resource>;
 
-    fn read(node: Node<'_>) -> Option<Self::Value> {
-        let list = node.clone();
+    fn refine(all: Raw<Self>, list: Node<'_>) -> Option<Self::Value> {
         let mut resources = HashMap::new();
-        for (index, members) in List::<ResourceMembers>::read(node)?.into_iter().enumerate() {
+        for (index, members) in all.into_iter().enumerate() {
             let ResourceMembers { indicator, scopes, access_token_lifetime, token_binding, .. } =
                 members;
             let actor_sign_in = SignInRules {
@@ -110,12 +110,5 @@ impl Kind for Resources {
             resources.insert(indicator, resource);
         }
         Some(resources)
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        ResourceMembers::describe(descriptions)
-            .under(descriptions, "resources", "resources")
-            .listed()
     }
 }

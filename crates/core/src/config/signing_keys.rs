@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::kinds::{List, Text};
 use super::node::Node;
-use super::section::{Kind, section};
+use super::section::{Kind, Raw, Refined, section};
 use super::source::Variable;
 use crate::jose::{self, Algorithm, PublishedKey, private_from_pem};
 use crate::secret::Secret;
@@ -28,7 +28,7 @@ pub struct SigningKey {
 
 section! {
     /// A key of the filter's own.
-    struct KeyMembers {
+    pub(super) struct KeyMembers under "signing_keys", "keys" {
         /// A JWK: `OKP` with `Ed25519`, `EC` with `P-256` or `P-384`, `RSA` of 2048 to 4096 bits.
         /// The first key must be private; of the other keys the filter publishes only the public
         /// part.
@@ -104,18 +104,18 @@ impl Kind for KeyAlgorithm {
 }
 
 /// A key as it was given, its published form and, if it is private, the signer.
-struct Key {
+pub(super) struct Key {
     jwk: Value,
     published: PublishedKey,
     private: Option<jose::SigningKey>,
 }
 
-impl Kind for Key {
+impl Refined for Key {
+    type From = KeyMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let place = node.clone();
-        let KeyMembers { jwk, environment_variable, pem, kid, alg } = KeyMembers::read(node)?;
+    fn refine(raw: Raw<Self>, place: Node<'_>) -> Option<Self> {
+        let KeyMembers { jwk, environment_variable, pem, kid, alg } = raw;
         let (source, jwk) = match (jwk, environment_variable, pem) {
             (Some(jwk), ..) => ("jwk", Ok(jwk)),
             (None, Some(text), _) => {
@@ -147,11 +147,6 @@ impl Kind for Key {
             Err(error) => place.member(source).problem(format!("expected {error}")),
         }
     }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        KeyMembers::describe(descriptions).under(descriptions, "signing_keys", "keys")
-    }
 }
 
 /// The result of reading the list of keys.
@@ -175,12 +170,11 @@ const NONCES: &str = "impersonation-filter: nonces for proofs";
 /// The list of keys: the first signs, all are published.
 pub(super) struct SigningKeys;
 
-impl Kind for SigningKeys {
+impl Refined for SigningKeys {
+    type From = List<Key>;
     type Value = Keys;
 
-    fn read(node: Node<'_>) -> Option<Self::Value> {
-        let list = node.clone();
-        let keys = List::<Key>::read(node)?;
+    fn refine(keys: Raw<Self>, list: Node<'_>) -> Option<Self::Value> {
         let mut published: Vec<PublishedKey> = Vec::new();
         let mut signing = None;
         let (mut records, mut nonces) = (Vec::new(), Vec::new());
@@ -209,7 +203,7 @@ impl Kind for SigningKeys {
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        List::<Key>::describe(descriptions).not_empty()
+    fn refine_description(described: Described, _: &mut Descriptions) -> Described {
+        described.not_empty()
     }
 }

@@ -6,7 +6,7 @@ use super::http_uri::{HttpUri, Upstream};
 use super::kinds::{Integer, Lifetime, List, NonEmpty, OneOf, Text, Words};
 use super::node::Node;
 use super::rules::{MintRate, Rules, UserPattern};
-use super::section::{Kind, section};
+use super::section::{Kind, Raw, Refined, section};
 use super::verification::{Authentication, Callers, Verification};
 use crate::oauth::{ACCESS_TOKEN_TYPE, uri};
 
@@ -52,7 +52,7 @@ impl Words for OnReplay {
 
 section! {
     /// How subject tokens are minted.
-    struct SubjectTokensMembers {
+    pub(super) struct SubjectTokensMembers under "subject_tokens", "subject tokens" {
         /// How long a subject token can be exchanged.
         lifetime: Lifetime = "600s",
         /// The most bytes that a context may have as compact JSON.
@@ -160,11 +160,11 @@ impl Kind for ProtectedUser {
     }
 }
 
-impl Kind for SubjectTokens {
+impl Refined for SubjectTokens {
+    type From = SubjectTokensMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let members = SubjectTokensMembers::read(node)?;
+    fn refine(members: Raw<Self>, _: Node<'_>) -> Option<Self> {
         Some(Self {
             lifetime: members.lifetime,
             max_context_bytes: usize::try_from(members.max_context_bytes).ok()?,
@@ -178,14 +178,5 @@ impl Kind for SubjectTokens {
             on_replay: members.on_replay,
             token_types: members.token_types.unwrap_or_else(|| vec![ACCESS_TOKEN_TYPE.to_owned()]),
         })
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        SubjectTokensMembers::describe(descriptions).under(
-            descriptions,
-            "subject_tokens",
-            "subject tokens",
-        )
     }
 }
