@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::kinds::{Integer, Lifetime, List};
+use super::kinds::{Integer, Lifetime, ListOf};
 use super::node::Node;
 use super::rules::{Rules, UserPattern};
 use super::section::{Raw, Refined, section};
@@ -54,7 +54,7 @@ section! {
         required: Integer<0, MOST_APPROVALS> = 1,
         /// Users whose impersonation at least one person must approve, written as in
         /// `subject_tokens.protected_users`. A user in that list is refused all the same.
-        protected_users: List<ProtectedUser> = [],
+        protected_users: ListOf<ProtectedUser> = [],
         /// How long a subject token that needs a decision can be exchanged, the wait included. It
         /// takes the place of `subject_tokens.lifetime`.
         lifetime: Lifetime = "3600s",
@@ -68,7 +68,7 @@ section! {
     struct BreakGlassMembers {
         /// Members that the context of such a mint must have, as non-empty strings, in addition to
         /// `subject_tokens.required_context`.
-        required_context: List<ContextMember> = [],
+        required_context: ListOf<ContextMember> = [],
     }
 }
 

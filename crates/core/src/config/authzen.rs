@@ -1,9 +1,9 @@
 //! The policy decision point that decides about mints (AuthZEN Authorization API 1.0).
 
-use super::http_uri::{HttpUri, Upstream};
+use super::http_uri::{HttpUri, UpstreamUri};
 use super::node::Node;
 use super::section::{Raw, Refined, section};
-use super::source::Source;
+use super::source::DataSource;
 use crate::secret::Secret;
 
 /// The policy decision point that decides about mints.
@@ -19,7 +19,7 @@ section! {
     /// The policy decision point that decides about mints, by the AuthZEN Authorization API 1.0.
     pub(super) struct DecisionPointMembers under "authzen", "decision points" {
         /// The address of its Access Evaluation API. The filter sends a `POST`.
-        http_uri: Upstream<false>,
+        http_uri: UpstreamUri<false>,
         /// The whole `Authorization` header of each request, such as `Bearer …`.
         authorization: HeaderValue => "the requests have none",
     }
@@ -29,7 +29,7 @@ section! {
 struct HeaderValue;
 
 impl Refined for HeaderValue {
-    type From = Source;
+    type From = DataSource;
     type Value = String;
 
     fn refine(source: Raw<Self>, place: Node<'_>) -> Option<String> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::binding::TokenBinding;
-use super::kinds::{Boolean, List, OneOf, OneOrMore, Text, Words};
+use super::kinds::{Boolean, ListOf, OneOf, OneOrMore, Text, Words};
 use super::node::Node;
 use super::resources::Resource;
 use super::section::{Kind, Raw, Refined, section};
@@ -211,7 +211,7 @@ section! {
         /// The SHA-256 of each valid secret, in hexadecimal; several during rotation.
         /// `impersonation-filter hash-secret` prints it. Clients that authenticate by a secret need
         /// it, other clients must not have it.
-        client_secret_sha256: List<SecretDigest> => "none",
+        client_secret_sha256: ListOf<SecretDigest> => "none",
         /// The client's key set, fetched from an address, for `private_key_jwt` and
         /// `self_signed_tls_client_auth`.
         remote_jwks: RemoteJwks => "one of the two, for these methods",
@@ -225,7 +225,7 @@ section! {
         token_binding: OneOf<TokenBinding> => "no binding is needed",
         /// Indicators of the resources that the client may ask for. A client with an empty list can
         /// only [introspect](endpoints.md#introspection).
-        resources: List<Text> => "all",
+        resources: ListOf<Text> => "all",
         /// Refuse the client's exchanges without an actor token. The filter warns if another client
         /// that may ask for the same resources needs no actor token: it can exchange the same
         /// subject tokens, so the requirement has no effect.
@@ -378,10 +378,10 @@ impl Refined for Client {
 }
 
 /// All clients, each name once.
-pub(super) struct Clients;
+pub(super) struct ClientList;
 
-impl Refined for Clients {
-    type From = List<Client>;
+impl Refined for ClientList {
+    type From = ListOf<Client>;
     type Value = Vec<Rc<Client>>;
 
     fn refine(clients: Raw<Self>, list: Node<'_>) -> Option<Self::Value> {

@@ -1,6 +1,6 @@
 //! The page of live impersonations, and how people sign in to it.
 
-use super::kinds::{NonEmpty, Scope, Text};
+use super::kinds::{NonEmpty, ScopeToken, Text};
 use super::node::Node;
 use super::resources::Indicator;
 use super::section::{Raw, Refined, section};
@@ -25,7 +25,7 @@ section! {
         client_id: Text,
         /// The scopes that the sign-in asks for: `impersonations:read`, and `impersonations:revoke`
         /// if people may end impersonations. `openid` lets the page show who is signed in.
-        scopes: NonEmpty<Scope>,
+        scopes: NonEmpty<ScopeToken>,
         /// The `resource` of the sign-in (RFC 8707), if the identity gateway needs one.
         resource: Indicator => "the sign-in names no resource",
     }

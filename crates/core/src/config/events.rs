@@ -128,9 +128,9 @@ impl Refined for SecurityEvents {
 }
 
 /// A list of senders of one kind, in which each sender occurs once.
-pub(super) struct Senders<S>(PhantomData<S>);
+pub(super) struct SenderList<S>(PhantomData<S>);
 
-impl<S: Kind<Value = EventSender>> Refined for Senders<S> {
+impl<S: Kind<Value = EventSender>> Refined for SenderList<S> {
     type From = NonEmpty<S>;
     type Value = Vec<EventSender>;
 

@@ -11,7 +11,7 @@ use crate::secret::Secret;
 
 /// The operator's function that adds claims to access tokens.
 #[derive(Debug)]
-pub struct CustomClaims {
+pub struct CustomClaimsSettings {
     /// The script that declares the function.
     pub script: String,
     /// The `environmentVariables` that the script sees. Secrets may be among them.
@@ -98,7 +98,7 @@ fn limits(timeout: Duration, memory_bytes: u64) -> Option<Limits> {
     Some(Limits { timeout, memory_bytes, ..Limits::default() })
 }
 
-impl Refined for CustomClaims {
+impl Refined for CustomClaimsSettings {
     type From = CustomClaimsMembers;
     type Value = Self;
 

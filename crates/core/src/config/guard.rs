@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::audit::AuditLog;
 use super::binding::{CertificateSource, CertificateUse, GuardNonces};
 use super::etcd::EtcdSettings;
-use super::kinds::{DAY, HOUR, List, NonEmpty, OneOf, SECOND, Scope, Span, Text, Words};
+use super::kinds::{DAY, HOUR, ListOf, NonEmpty, OneOf, SECOND, ScopeToken, Span, Text, Words};
 use super::node::Node;
 use super::rules::UserPattern;
 use super::section::{Kind, Raw, Refined, read_whole, section};
-use super::service::{BasePath, Issuer, Origin, tenant};
-use super::{AuthorizeSubjectToken, ConfigEnvironment, ConfigError, CustomClaims, Problem};
+use super::service::{BasePath, IssuerUri, OriginUri, tenant};
+use super::{AuthorizeSubjectToken, ConfigEnvironment, ConfigError, CustomClaimsSettings, Problem};
 use crate::path::NormalPath;
 
 #[cfg(test)]
@@ -159,14 +159,14 @@ section! {
     /// Configuration of the guard, which stands before the APIs.
     pub(super) struct GuardMembers {
         /// The filter's `issuer`. A token with `txn` of another issuer is refused.
-        issuer: Issuer,
+        issuer: IssuerUri,
         /// The filter's `base_path`. Guards and filters that differ in `issuer` or `base_path` know
         /// nothing of each other.
         base_path: BasePath = "",
         /// The metadata key under which `jwt_authn` stores the claims (its `payload_in_metadata`).
         payload_in_metadata: Text = "access_token",
         /// The store of the revocations: the one in which the filter keeps its subject tokens.
-        store: Store = {},
+        store: RevocationStore = {},
         /// `report` refuses nothing and ends no stream, not even those of ended impersonations: it
         /// counts and logs what `enforce` would do. Begin with `report`.
         mode: OneOf<Mode> = "enforce",
@@ -182,7 +182,7 @@ section! {
         /// The origin of the APIs, as clients see it, such as `https://api.example.com`. A proof of
         /// possession (DPoP) must be for this origin and the request's path. Access tokens that are
         /// bound to a key need it, and [more filters](binding.md#at-the-guard).
-        public_origin: Origin => "access tokens that are bound by a proof are refused",
+        public_origin: OriginUri => "access tokens that are bound by a proof are refused",
         /// Proofs of possession. It needs `public_origin`.
         dpop: GuardNonces => "a proof is good for 60 s by its `iat`",
         /// Where the certificates of clients are read, for access tokens that are bound to one.
@@ -229,9 +229,9 @@ section! {
 }
 
 /// The store of the revocations: `Some` for etcd, `None` for shared data.
-struct Store;
+struct RevocationStore;
 
-impl Refined for Store {
+impl Refined for RevocationStore {
     type From = StoreMembers;
     type Value = Option<EtcdSettings>;
 
@@ -252,7 +252,7 @@ section! {
         /// The methods that match.
         methods: NonEmpty<Method> => "all methods",
         /// Scopes that the access token must all have.
-        scopes: NonEmpty<Scope> => "any scope",
+        scopes: NonEmpty<ScopeToken> => "any scope",
         /// The actors that match. `*` at the end stands for the rest of the name; `*` alone stands
         /// for every named actor.
         actors: NonEmpty<Actor> => "any actor, and none",
@@ -330,7 +330,7 @@ impl ConfigEnvironment for Variables<'_> {
         (self.0)(name)
     }
 
-    fn try_script(&self, _custom_claims: &CustomClaims) -> Result<(), String> {
+    fn try_script(&self, _custom_claims: &CustomClaimsSettings) -> Result<(), String> {
         Ok(())
     }
 
@@ -431,7 +431,7 @@ impl Refined for GuardRule {
 struct Rules;
 
 impl Refined for Rules {
-    type From = List<GuardRule>;
+    type From = ListOf<GuardRule>;
     type Value = Vec<GuardRule>;
 
     fn refine(rules: Raw<Self>, list: Node<'_>) -> Option<Vec<GuardRule>> {

@@ -45,9 +45,9 @@ section! {
 }
 
 /// Reads an [`HttpUri`]. If `OF_A_USER`, its path must hold [`USER_ID_PLACEHOLDER`] exactly once.
-pub(super) struct Upstream<const OF_A_USER: bool>;
+pub(super) struct UpstreamUri<const OF_A_USER: bool>;
 
-impl<const OF_A_USER: bool> Refined for Upstream<OF_A_USER> {
+impl<const OF_A_USER: bool> Refined for UpstreamUri<OF_A_USER> {
     type From = HttpUriMembers;
     type Value = HttpUri;
 

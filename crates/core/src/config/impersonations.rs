@@ -1,7 +1,7 @@
 //! The operators who may list and end impersonations, and the capacity of the list.
 
-use super::events::{EventSender, Logouts, SecurityEvents, Senders};
-use super::kinds::Count;
+use super::events::{EventSender, Logouts, SecurityEvents, SenderList};
+use super::kinds::SmallInteger;
 use super::node::Node;
 use super::section::{Kind, Raw, Refined, section};
 use super::store::{DEFAULT_CAPACITY, MAX_CAPACITY};
@@ -47,17 +47,17 @@ section! {
         /// How many impersonations are listed at one time, some 300 bytes each. An impersonation
         /// that finds no room works all the same; the list says `"complete": false` until it has
         /// expired. With `store.etcd` this member has no effect: etcd has no such limit.
-        capacity: Count<MAX_CAPACITY> => "`65536`",
+        capacity: SmallInteger<MAX_CAPACITY> => "`65536`",
         /// Members of the mint's `context` that the list keeps and shows, each cut at 128
         /// characters. A value that is not a string is shown as its JSON. At most 8 names of at
         /// most 64 bytes.
         context: ListedContext = [],
         /// The identity gateways whose logout tokens end impersonations (OpenID Connect
         /// Back-Channel Logout 1.0). They are posted to `paths.back_channel_logout`.
-        back_channel_logout: Senders<Logouts> => "no logout ends an impersonation",
+        back_channel_logout: SenderList<Logouts> => "no logout ends an impersonation",
         /// The transmitters whose security events end impersonations (Shared Signals Framework
         /// 1.0, by push). They are posted to `paths.security_events`.
-        security_events: Senders<SecurityEvents> => "no event ends an impersonation",
+        security_events: SenderList<SecurityEvents> => "no event ends an impersonation",
     }
 }
 

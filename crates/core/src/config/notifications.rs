@@ -3,11 +3,11 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use super::http_uri::{HttpUri, Upstream};
+use super::http_uri::{HttpUri, UpstreamUri};
 use super::kinds::{Boolean, NonEmpty, OneOf, Words};
 use super::node::Node;
 use super::section::{Raw, Refined, section};
-use super::source::Source;
+use super::source::DataSource;
 use crate::secret::Secret;
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ section! {
     /// Standard Webhooks.
     pub(super) struct HookMembers {
         /// The address of the hook. The filter sends a `POST`, and every 2xx is a success.
-        http_uri: Upstream<false>,
+        http_uri: UpstreamUri<false>,
         /// The events that the hook is told. An event that takes back another
         /// (`impersonation.not_begun`, `approval.not_given`, `approval.not_denied`) goes to the
         /// hooks that were told the other.
@@ -96,7 +96,7 @@ section! {
 struct WebhookSecret;
 
 impl Refined for WebhookSecret {
-    type From = Source;
+    type From = DataSource;
     type Value = Secret<Vec<u8>>;
 
     fn refine(source: Raw<Self>, place: Node<'_>) -> Option<Secret<Vec<u8>>> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::binding::TokenBinding;
-use super::kinds::{DAY, Lifetime, List, NonEmpty, OneOf, SECOND, Scope, Span, Text};
+use super::kinds::{DAY, Lifetime, ListOf, NonEmpty, OneOf, SECOND, ScopeToken, Span, Text};
 use super::node::Node;
 use super::section::{Kind, Raw, Refined, section};
 use super::verification::SignInRules;
@@ -39,7 +39,7 @@ section! {
         /// token. An absolute URI without a fragment (RFC 8707).
         indicator: Indicator,
         /// The scopes that can be granted. A resource without scopes grants the empty scope.
-        scopes: List<Scope> = [],
+        scopes: ListOf<ScopeToken> = [],
         /// How long access tokens for this resource are good for.
         access_token_lifetime: Lifetime => "`access_tokens.lifetime`",
         /// `typ` of access tokens for this resource.
@@ -84,7 +84,7 @@ impl Kind for Indicator {
 pub(super) struct Resources;
 
 impl Refined for Resources {
-    type From = List<ResourceMembers>;
+    type From = ListOf<ResourceMembers>;
     type Value = HashMap<String, Resource>;
 
     fn refine(all: Raw<Self>, list: Node<'_>) -> Option<Self::Value> {

@@ -120,7 +120,7 @@ macro_rules! section {
                 let mut members = node.object()?;
                 $(
                     members.choose(
-                        $crate::config::node::Choice::$choice,
+                        $crate::config::node::HowMany::$choice,
                         const { &[$($crate::config::section::name(stringify!($chosen))),+] },
                     );
                 )?
@@ -185,7 +185,7 @@ macro_rules! section {
     (@choice []) => { None };
     (@choice [$choice:ident [$($chosen:ident),+]]) => {
         Some((
-            $crate::config::node::Choice::$choice,
+            $crate::config::node::HowMany::$choice,
             vec![$($crate::config::section::name(stringify!($chosen))),+],
         ))
     };

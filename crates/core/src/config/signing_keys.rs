@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::kinds::{List, Text};
+use super::kinds::{ListOf, Text};
 use super::node::Node;
 use super::section::{Kind, Raw, Refined, section};
 use super::source::Variable;
@@ -17,7 +17,7 @@ use super::describe::{Described, Descriptions};
 
 /// The key that signs access tokens.
 #[derive(Debug)]
-pub struct SigningKey {
+pub struct SigningJwk {
     /// The private key as a JWK. It has been parsed successfully.
     pub jwk: Secret<Value>,
     /// The key's id.
@@ -104,13 +104,13 @@ impl Kind for KeyAlgorithm {
 }
 
 /// A key as it was given, its published form and, if it is private, the signer.
-pub(super) struct Key {
+pub(super) struct GivenKey {
     jwk: Value,
     published: PublishedKey,
     private: Option<jose::SigningKey>,
 }
 
-impl Refined for Key {
+impl Refined for GivenKey {
     type From = KeyMembers;
     type Value = Self;
 
@@ -150,9 +150,9 @@ impl Refined for Key {
 }
 
 /// The result of reading the list of keys.
-pub(super) struct Keys {
+pub(super) struct OwnKeys {
     /// The first key.
-    pub(super) signing: SigningKey,
+    pub(super) signing: SigningJwk,
     /// All keys.
     pub(super) published: Vec<PublishedKey>,
     /// Keys that authenticate records in etcd: one for each private key, in their order.
@@ -161,18 +161,18 @@ pub(super) struct Keys {
     pub(super) nonces: Vec<Secret<[u8; 16]>>,
 }
 
-/// The label with which [`Keys::records`] are derived from the private keys.
+/// The label with which [`OwnKeys::records`] are derived from the private keys.
 const RECORDS: &str = "impersonation-filter: records in etcd";
 
-/// The label with which [`Keys::nonces`] are derived from the private keys.
+/// The label with which [`OwnKeys::nonces`] are derived from the private keys.
 const NONCES: &str = "impersonation-filter: nonces for proofs";
 
 /// The list of keys: the first signs, all are published.
 pub(super) struct SigningKeys;
 
 impl Refined for SigningKeys {
-    type From = List<Key>;
-    type Value = Keys;
+    type From = ListOf<GivenKey>;
+    type Value = OwnKeys;
 
     fn refine(keys: Raw<Self>, list: Node<'_>) -> Option<Self::Value> {
         let mut published: Vec<PublishedKey> = Vec::new();
@@ -185,7 +185,7 @@ impl Refined for SigningKeys {
                 return list.item(index).problem(problem);
             }
             if index == 0 {
-                signing = key.private.as_ref().map(|private| SigningKey {
+                signing = key.private.as_ref().map(|private| SigningJwk {
                     jwk: Secret::new(key.jwk),
                     kid: kid.clone(),
                     algorithm: private.algorithm(),
@@ -196,7 +196,7 @@ impl Refined for SigningKeys {
             published.push(key.published);
         }
         match signing {
-            Some(signing) => Some(Keys { signing, published, records, nonces }),
+            Some(signing) => Some(OwnKeys { signing, published, records, nonces }),
             None if published.is_empty() => list.problem("expected at least one key"),
             None => list.item(0).problem("expected a private key: the first key signs"),
         }

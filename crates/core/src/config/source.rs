@@ -58,7 +58,7 @@ pub fn is_no_secret(name: &str) -> bool {
 }
 
 /// Envoy's `DataSource`: a text, given inline or in an environment variable.
-pub(super) struct Source;
+pub(super) struct DataSource;
 
 /// A text, and the member that gave it: problems with the text are reported there.
 pub(super) struct Sourced {
@@ -77,7 +77,7 @@ impl SourceMembers {
     }
 }
 
-impl Refined for Source {
+impl Refined for DataSource {
     type From = SourceMembers;
     type Value = Sourced;
 

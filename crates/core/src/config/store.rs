@@ -1,7 +1,7 @@
 //! The store of subject tokens, impersonations and revocations.
 
 use super::etcd::EtcdSettings;
-use super::kinds::Count;
+use super::kinds::SmallInteger;
 use super::node::Node;
 use super::section::{Raw, Refined, section};
 
@@ -13,7 +13,7 @@ pub(super) const DEFAULT_CAPACITY: u32 = 65_536;
 
 /// The store of subject tokens until they are exchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Store {
+pub enum StoreSettings {
     /// Envoy's shared data: the tokens of one Envoy.
     SharedData {
         /// The most outstanding tokens.
@@ -40,11 +40,11 @@ section! {
     struct SharedData {
         /// The most subject tokens that can be outstanding in one Envoy. See
         /// [capacity](operations.md#capacity).
-        capacity: Count<MAX_CAPACITY> = DEFAULT_CAPACITY,
+        capacity: SmallInteger<MAX_CAPACITY> = DEFAULT_CAPACITY,
     }
 }
 
-impl Refined for Store {
+impl Refined for StoreSettings {
     type From = StoreMembers;
     type Value = Self;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::http_uri::{HttpUri, Upstream};
-use super::kinds::{Integer, Lifetime, List, NonEmpty, OneOf, Text, Words};
+use super::http_uri::{HttpUri, UpstreamUri};
+use super::kinds::{Integer, Lifetime, ListOf, NonEmpty, OneOf, Text, Words};
 use super::node::Node;
 use super::rules::{MintRate, Rules, UserPattern};
 use super::section::{Kind, Raw, Refined, section};
@@ -64,11 +64,11 @@ section! {
         user_lookup: UserLookup => "nobody is asked",
         /// Members that the mint's `context` must have, as non-empty strings. Their names are
         /// printable ASCII without quotes and backslashes.
-        required_context: List<ContextMember> = [],
+        required_context: ListOf<ContextMember> = [],
         /// Users who must not be impersonated. An entry is a name, or the beginning of a name with
         /// `*` at its end. Letter case counts. The filter compares `userId`, and the name that
         /// `user_id_member` finds.
-        protected_users: List<ProtectedUser> = [],
+        protected_users: ListOf<ProtectedUser> = [],
         /// How often one caller may mint, so that no caller fills the store for all ([how mints are
         /// counted](who-may-impersonate-whom.md#how-mints-are-counted)).
         max_mints_per_caller: MintRate => "no limit",
@@ -89,7 +89,7 @@ section! {
         /// The address that the filter requests with `GET` and the caller's own `Authorization`.
         /// The path holds `{userId}`, once. The gateway's 404 becomes `user_not_found`; its 401 and
         /// 403 become `insufficient_scope`.
-        pub http_uri: Upstream<true> as HttpUri,
+        pub http_uri: UpstreamUri<true> as HttpUri,
         /// The member of the answer that holds the user's canonical identifier. The identifier
         /// becomes `sub`, and rules and bounds are compared with it as well. The answer must be 200
         /// with a JSON object in which the member is a valid `userId`; otherwise the mint is

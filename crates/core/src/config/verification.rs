@@ -4,12 +4,12 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::http_uri::{HttpUri, Upstream};
-use super::kinds::{Boolean, DAY, HOUR, List, NonEmpty, SECOND, Scope, Span, Text};
+use super::http_uri::{HttpUri, UpstreamUri};
+use super::kinds::{Boolean, DAY, HOUR, ListOf, NonEmpty, SECOND, ScopeToken, Span, Text};
 use super::name_prefix::{NamePrefix, Named, keep_apart};
 use super::node::Node;
 use super::section::{Raw, Refined, section};
-use super::source::Source;
+use super::source::DataSource;
 use crate::host::UnixTime;
 use crate::jose::KeySet;
 use crate::secret::Secret;
@@ -195,7 +195,7 @@ section! {
         audiences: NonEmpty<Text>,
         /// All of them must be in `scope` or `scp`. If the list is empty, any token of this issuer
         /// may mint, and the filter warns.
-        required_scopes: List<Scope> = [],
+        required_scopes: ListOf<ScopeToken> = [],
         /// The clients whose tokens are accepted: one of them must be the token's `client_id`, or
         /// its `azp` if it has no `client_id`. If this member is absent, the access token of any
         /// user can mint if it has the audience and the scopes, no matter which client the user
@@ -216,7 +216,7 @@ section! {
     #[derive(Debug, Clone)]
     pub struct RemoteJwks {
         /// The address of the key set.
-        pub http_uri: Upstream<false> as HttpUri,
+        pub http_uri: UpstreamUri<false> as HttpUri,
         /// How old the key set may become. The filter fetches it again before that, and when a
         /// token names an unknown `kid`, but never more often than every 5 seconds. If a fetch
         /// fails, the last good keys stay for `max_stale`. An empty set is valid: keys that the
@@ -232,14 +232,14 @@ section! {
     /// Asks an introspection endpoint (RFC 7662).
     pub(super) struct IntrospectionMembers {
         /// The introspection endpoint.
-        http_uri: Upstream<false>,
+        http_uri: UpstreamUri<false>,
         /// The client as which the filter authenticates to the endpoint, with HTTP Basic.
         client_id: Text,
         /// The secret of that client.
-        client_secret: Source,
+        client_secret: DataSource,
         /// All of them must be in the answer's `scope`. If the list is empty, any token of this
         /// issuer may mint, and the filter warns.
-        required_scopes: List<Scope> = [],
+        required_scopes: ListOf<ScopeToken> = [],
         /// One of them must be in the answer's `aud`.
         audiences: NonEmpty<Text> => "not looked at, with a warning",
         /// The clients whose tokens are accepted: one of them must be the answer's `client_id`, or
@@ -259,7 +259,7 @@ section! {
     #[derive(Debug)]
     pub struct Userinfo under "userinfo", "userinfo endpoints" {
         /// The userinfo endpoint.
-        pub http_uri: Upstream<false> as HttpUri,
+        pub http_uri: UpstreamUri<false> as HttpUri,
         /// The prefix that the filter puts before the name in an answer, as with
         /// [introspection](#introspection).
         pub name_prefix: NamePrefix as Option<String> => "nothing",
@@ -368,7 +368,7 @@ impl<H: Holder> Refined for JwtIssuers<H> {
 pub(super) struct LocalJwks;
 
 impl Refined for LocalJwks {
-    type From = Source;
+    type From = DataSource;
     type Value = Rc<KeySet>;
 
     fn refine(source: Raw<Self>, place: Node<'_>) -> Option<Rc<KeySet>> {

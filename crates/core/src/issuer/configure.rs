@@ -172,7 +172,7 @@ impl ConfigEnvironment for Trial<'_> {
         (self.environment)(name)
     }
 
-    fn try_script(&self, custom_claims: &config::CustomClaims) -> Result<(), String> {
+    fn try_script(&self, custom_claims: &config::CustomClaimsSettings) -> Result<(), String> {
         self.script.replace(Some(compile(custom_claims)?));
         Ok(())
     }
@@ -183,8 +183,8 @@ impl ConfigEnvironment for Trial<'_> {
     }
 }
 
-fn compile(custom_claims: &config::CustomClaims) -> Result<Script, String> {
-    let config::CustomClaims { script, environment_variables, limits, .. } = custom_claims;
+fn compile(custom_claims: &config::CustomClaimsSettings) -> Result<Script, String> {
+    let config::CustomClaimsSettings { script, environment_variables, limits, .. } = custom_claims;
     Script::compile(script, limits, environment_variables.expose())
         .map_err(|error| error.to_string())
 }
@@ -220,7 +220,7 @@ fn clients(config: &Config, crypto: Option<&Rc<TestedCrypto>>) -> Clients {
     })
 }
 
-fn signing_key(key: &config::SigningKey) -> Result<SigningKey, Problem> {
+fn signing_key(key: &config::SigningJwk) -> Result<SigningKey, Problem> {
     let (kid, alg) = (Some(&*key.kid), Some(key.algorithm.name()));
     let problem = |expected: String| Problem { path: "signing_keys[0]".to_owned(), expected };
     let (_, private) = PublishedKey::from_jwk(key.jwk.expose(), kid, alg)
