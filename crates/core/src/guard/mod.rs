@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::config::{AuditLog, ConfigError, GuardConfig, GuardNonces, GuardStore, Mode, decode};
-use crate::dpop::{KeysOfHost, Nonces, Origin, Proofs};
+use crate::dpop::{KeysOfHost, Nonces, Proofs, RequestOrigin};
 use crate::host::{Host, Level, UnixTime};
 use crate::http_stream::Flow;
 use crate::jose::{NativeCrypto, host_verifies};
@@ -106,7 +106,7 @@ impl Guard {
     ) -> Result<Self, ConfigError> {
         let mut config = GuardConfig::with_variables(&decode(bytes)?, variable)?;
         let nonces = config.nonces.take();
-        let origin = config.public_origin.as_deref().and_then(Origin::of);
+        let origin = config.public_origin.as_deref().and_then(RequestOrigin::of);
         // A host that cannot verify signatures leaves the guard without proofs: it refuses then.
         let proofs = origin.and_then(|origin| {
             let host = native().filter(|host| host_verifies(&**host))?;
