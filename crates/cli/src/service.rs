@@ -10,12 +10,14 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use impersonation_core::issuer::Paths;
 use impersonation_core::secret::Secret;
 use impersonation_core::time::UnixTime;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimeParser;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -46,6 +48,9 @@ const PATIENCE: Duration = Duration::from_secs(8);
 
 /// More than the longest page of a list.
 const LONGEST_ANSWER: u64 = 16 << 20;
+
+/// The form of dates in HTTP is one of those of RFC 5322 (RFC 9110 §5.6.7).
+static HTTP_DATE: DateTimeParser = DateTimeParser::new();
 
 /// More than any access token. It stops the reader of a file that is not a token.
 const LONGEST_TOKEN: u64 = 64 << 10;
@@ -348,13 +353,12 @@ impl Service {
     }
 
     fn done(&self, mut answer: Response<Body>, address: String) -> Result<Done, NotDone> {
-        let date = header(&answer, DATE).and_then(|date| httpdate::parse_http_date(date).ok());
+        let date = header(&answer, DATE).and_then(|date| HTTP_DATE.parse_timestamp(date).ok());
         let body = answer.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
         match body {
             Ok(body) => {
-                let at = date.unwrap_or_else(SystemTime::now);
-                let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                Ok(Done { body, at: UnixTime::default().after(at), address })
+                let at = date.unwrap_or_else(Timestamp::now);
+                Ok(Done { body, at: UnixTime::from_secs(at.as_second()), address })
             }
             Err(error) => {
                 let message = format!("{address}: {}", in_words(&error));
