@@ -80,7 +80,7 @@ impl Crate {
             .collect()
     }
 
-    fn read(root: &Path) -> Self {
+    pub(crate) fn read(root: &Path) -> Self {
         let mut files = BTreeMap::new();
         read_file(root, root.parent().unwrap(), String::new(), &mut files);
         let known: BTreeSet<_> = files.keys().cloned().collect();
@@ -96,6 +96,14 @@ impl Crate {
             (path, Module { items, imported })
         });
         Self(modules.collect())
+    }
+
+    /// Every module by its path, with its code. The code of an inline module belongs to it alone.
+    pub(crate) fn modules(&self) -> impl Iterator<Item = (&String, TokenStream)> {
+        self.0.iter().map(|(path, module)| {
+            let items = module.items.iter().filter(|item| !matches!(item, Item::Mod(_)));
+            (path, items.map(ToTokens::to_token_stream).collect())
+        })
     }
 
     /// The module that a path from the root leads to, through `use` declarations, and the rest of
