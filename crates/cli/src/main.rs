@@ -14,6 +14,7 @@ mod display;
 mod duration;
 mod events;
 mod hash_secret;
+mod http;
 mod keygen;
 mod list;
 mod probe;

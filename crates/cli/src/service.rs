@@ -6,9 +6,8 @@
 //! address, because redirects are not followed, and it appears in no message.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -18,26 +17,19 @@ use impersonation_core::secret::Secret;
 use impersonation_core::time::UnixTime;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use ureq::http::Response;
 use ureq::http::header::{DATE, HeaderName, LOCATION, RETRY_AFTER};
-use ureq::http::{Response, Uri};
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
+use super::Failure;
 use super::display::escaped;
-use super::proxy::{is_loopback, on_the_way_to};
+use super::http::{Base, agent, base_address, encoded, in_words, never_arrived, token, token_in};
 use super::speaks_tls::speaks_tls;
-use super::{Failure, open};
 
 /// The environment variable with the access token, if no file is given.
 const TOKEN: &str = "IMPERSONATION_TOKEN";
-
-const CONNECT: Duration = Duration::from_secs(5);
-
-/// The timeout of one request, from the look-up of the host name to the end of the answer.
-const WHOLE: Duration = Duration::from_secs(20);
 
 /// More pages than a list of the greatest capacity has. The bound stops at a service whose pages
 /// never end.
@@ -51,9 +43,6 @@ const LONGEST_ANSWER: u64 = 16 << 20;
 
 /// The form of dates in HTTP is one of those of RFC 5322 (RFC 9110 §5.6.7).
 static HTTP_DATE: DateTimeParser = DateTimeParser::new();
-
-/// More than any access token. It stops the reader of a file that is not a token.
-const LONGEST_TOKEN: u64 = 64 << 10;
 
 /// The address of the service, and the access token.
 #[derive(Debug, Args)]
@@ -113,112 +102,10 @@ impl Access {
     }
 }
 
-/// Returns a client for one address. It follows no redirect, as a token is for that address alone.
-pub(super) fn agent(address: &str, cacert: Option<&Path>) -> Result<Agent, Failure> {
-    // Without TLS no certificate is checked.
-    let roots = match cacert {
-        Some(file) => authorities(file)?,
-        None if address.starts_with("https:") => own_authorities()?,
-        None => RootCerts::Specific(Arc::default()),
-    };
-    let tls = TlsConfig::builder()
-        .root_certs(roots)
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-        .build();
-    let agent = Agent::config_builder()
-        .tls_config(tls)
-        .http_status_as_error(false)
-        .max_redirects(0)
-        // The library would take a proxy for http from the environment.
-        .proxy(on_the_way_to(address)?)
-        .timeout_connect(Some(CONNECT))
-        .timeout_global(Some(WHOLE))
-        .user_agent(concat!("impersonation-filter/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .into();
-    Ok(agent)
-}
-
-/// Reads a credential from a file: one line without spaces.
-pub(super) fn token_in(file: &Path) -> Result<Secret<String>, Failure> {
-    let mut text = String::new();
-    open(file)
-        .and_then(|file| file.take(LONGEST_TOKEN).read_to_string(&mut text))
-        .map_err(|error| Failure::new(file.display(), error))?;
-    token(&file.display().to_string(), &text)
-}
-
-/// Reads an access token (RFC 6750 §2.1). The error names where it came from, and nothing of it.
-pub(super) fn token(name: &str, text: &str) -> Result<Secret<String>, Failure> {
-    let token = text.trim();
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-    let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
-    match !token.is_empty() && length < LONGEST_TOKEN && token.bytes().all(fits) {
-        true => Ok(Secret::new(token.to_owned())),
-        false => Err(Failure(format!("{name}: expected an access token and nothing else"))),
-    }
-}
-
-/// A base address for requests.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Base {
-    /// The address without a slash at the end.
-    pub(super) address: String,
-    /// True if others on the network can read the requests.
-    pub(super) in_clear: bool,
-}
-
-pub(super) fn base_address(text: &str) -> Result<Base, String> {
-    let uri: Uri = text.parse().map_err(|_| "expected an http or https address")?;
-    let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority())
-    else {
-        return Err("expected an http or https address, such as https://auth.example.com".into());
-    };
-    if authority.as_str().contains('@') || uri.query().is_some() || text.contains('#') {
-        return Err("expected an address without a user, a query or a fragment".into());
-    }
-    Ok(Base {
-        address: text.trim_end_matches('/').to_owned(),
-        in_clear: scheme == "http" && !is_loopback(authority.host()),
-    })
-}
-
 /// Reads the path of an endpoint, as it is in `paths` of the filter's configuration.
 pub(super) fn endpoint_path(text: &str) -> Result<String, String> {
     let wrong = || "expected a normal path such as /api/impersonations, without a query".to_owned();
     Paths::may_have(text).then(|| text.to_owned()).ok_or_else(wrong)
-}
-
-fn authorities(file: &Path) -> Result<RootCerts, Failure> {
-    let wrong = |error: &dyn std::fmt::Display| Failure::new(file.display(), error);
-    let mut pem = Vec::new();
-    open(file).and_then(|mut file| file.read_to_end(&mut pem)).map_err(|error| wrong(&error))?;
-    let mut all = Vec::new();
-    for item in parse_pem(&pem) {
-        if let PemItem::Certificate(one) = item.map_err(|error| wrong(&error))? {
-            all.push(one);
-        }
-    }
-    if all.is_empty() {
-        return Err(wrong(&"there is no certificate in it"));
-    }
-    Ok(RootCerts::new_with_certs(&all))
-}
-
-fn own_authorities() -> Result<RootCerts, Failure> {
-    let found = rustls_native_certs::load_native_certs();
-    let all: Vec<_> =
-        found.certs.iter().map(|one| Certificate::from_der(one.as_ref()).to_owned()).collect();
-    if all.is_empty() {
-        let told = "this machine has no certificates of authorities: give --cacert";
-        return Err(Failure(told.to_owned()));
-    }
-    Ok(RootCerts::new_with_certs(&all))
-}
-
-/// Percent-encodes text for a path or a query.
-pub(super) fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 /// The operator's request.
@@ -378,60 +265,6 @@ fn retry_after(answer: &Response<Body>) -> Duration {
     Duration::from_secs(seconds.unwrap_or(1).max(1))
 }
 
-/// Describes why there is no answer. The library's own message for an unknown host is hard to read.
-pub(super) fn in_words(error: &ureq::Error) -> String {
-    match error {
-        ureq::Error::HostNotFound => "there is no host of this name".into(),
-        ureq::Error::Timeout(_) => "no answer in time".into(),
-        ureq::Error::Io(error) => match error.get_ref().and_then(|it| it.downcast_ref()) {
-            Some(error) => of_tls(error),
-            None => escaped(&error.to_string()),
-        },
-        ureq::Error::Rustls(error) => of_tls(error),
-        error => escaped(&error.to_string()),
-    }
-}
-
-fn of_tls(error: &rustls::Error) -> String {
-    match error {
-        rustls::Error::InvalidCertificate(why) => distrusted(why),
-        rustls::Error::InvalidMessage(_) => {
-            "this port does not speak TLS: if it is the right one, the address begins with http://"
-                .to_owned()
-        }
-        error => escaped(&error.to_string()),
-    }
-}
-
-fn distrusted(why: &rustls::CertificateError) -> String {
-    format!(
-        "its certificate is not trusted: {}. --cacert names an authority of your own",
-        escaped(&why.to_string())
-    )
-}
-
-/// Returns true if the request cannot have reached the service.
-fn never_arrived(error: &ureq::Error) -> bool {
-    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
-    match error {
-        ureq::Error::HostNotFound
-        | ureq::Error::ConnectionFailed
-        | ureq::Error::ConnectProxyFailed(_)
-        | ureq::Error::Rustls(_)
-        | ureq::Error::Tls(_)
-        | ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => true,
-        ureq::Error::Io(error) => {
-            let from_tls = error.get_ref().is_some_and(|it| it.is::<rustls::Error>());
-            // The standard library has no kind for it. If its message changes, more outcomes count
-            // as unknown.
-            let unknown_host = error.to_string().starts_with("failed to lookup");
-            let unreachable = [ConnectionRefused, HostUnreachable, NetworkUnreachable];
-            from_tls || unknown_host || unreachable.contains(&error.kind())
-        }
-        _ => false,
-    }
-}
-
 /// Describes a refusal. The service's own description comes last, because it may be a proxy's.
 fn refused(mut answer: Response<Body>, address: &str, scope: &str) -> NotDone {
     let status = answer.status().as_u16();
@@ -464,35 +297,4 @@ fn refused(mut answer: Response<Body>, address: &str, scope: &str) -> NotDone {
     let told = if told.is_empty() { told } else { format!(" ({told})") };
     let perhaps = status >= 500 && status != 503;
     NotDone { message: format!("{address}: {status}: {meaning}{told}"), perhaps }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_base_address_is_an_http_url_without_user_query_or_fragment() {
-        #[rustfmt::skip]
-        let cases = [
-            ("https://auth.example.com",            Some(("https://auth.example.com", false))),
-            ("https://auth.example.com/tenant-a/",  Some(("https://auth.example.com/tenant-a", false))),
-            ("http://127.0.0.1:10000",              Some(("http://127.0.0.1:10000", false))),
-            ("http://[::1]:10000/",                 Some(("http://[::1]:10000", false))),
-            ("http://localhost",                    Some(("http://localhost", false))),
-            ("http://auth.example.com",             Some(("http://auth.example.com", true))),
-            ("http://127.0.0.1.example.com",        Some(("http://127.0.0.1.example.com", true))),
-            ("auth.example.com",                    None),
-            ("/api",                                None),
-            ("ftp://auth.example.com",              None),
-            ("https://me:secret@auth.example.com",  None),
-            ("https://auth.example.com?x=1",        None),
-            ("https://auth.example.com/#x",         None),
-            ("",                                    None),
-        ];
-        for (text, expected) in cases {
-            let expected =
-                expected.map(|(address, in_clear)| Base { address: address.to_owned(), in_clear });
-            assert_eq!(base_address(text).ok(), expected, "{text}");
-        }
-    }
 }

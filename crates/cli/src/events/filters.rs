@@ -9,7 +9,7 @@ use std::path::Path;
 use ureq::Agent;
 
 use crate::Failure;
-use crate::service::{Base, agent, in_words};
+use crate::http::{Base, agent, in_words};
 
 const METRICS: &str = "/stats/prometheus?filter=impersonation_";
 

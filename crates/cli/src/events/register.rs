@@ -18,7 +18,7 @@ use super::report::Report;
 use super::transmitter::{Stream, Transmitter, Wanted};
 use super::{Parties, discover};
 use crate::duration::duration;
-use crate::service::base_address;
+use crate::http::base_address;
 use crate::{Failure, Verdict, open};
 
 /// The pause between two looks at the counters.

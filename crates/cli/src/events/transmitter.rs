@@ -18,7 +18,7 @@ use ureq::http::Uri;
 
 use crate::Failure;
 use crate::display::{Keep, escaped, shortened};
-use crate::service::{agent, base_address, encoded, in_words, token, token_in};
+use crate::http::{agent, base_address, encoded, in_words, token, token_in};
 
 /// The environment variable with the access token, if no file is given.
 const TOKEN: &str = "TRANSMITTER_TOKEN";

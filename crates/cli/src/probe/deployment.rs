@@ -25,7 +25,7 @@ use super::interruption::Interruption;
 use super::report::{Group, Outcome, Report};
 use super::settings::Settings;
 use crate::Failure;
-use crate::service::{Base, agent, encoded, in_words, token_in};
+use crate::http::{Base, agent, encoded, in_words, token_in};
 
 const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::check::read_yaml;
 use crate::duration::duration;
-use crate::service::{Base, base_address};
+use crate::http::{Base, base_address};
 use crate::{Failure, open};
 
 /// Proves from outside that a running deployment holds: each subject token is exchanged once, the
