@@ -1,17 +1,21 @@
-//! HTTP to services: their addresses, access tokens and certificates, and failures in words.
+//! The HTTP client of all subcommands: addresses, access tokens, certificates, and failures in
+//! words.
 
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use impersonation_core::secret::Secret;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use ureq::Agent;
-use ureq::http::Uri;
+use serde_json::Value;
+use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use ureq::http::{HeaderMap, Method, Request, Response, Uri};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, AsSendBody, Body};
 
-use super::display::escaped;
+use super::display::{Keep, escaped, shortened};
 use super::proxy::{is_loopback, on_the_way_to};
 use super::{Failure, open};
 
@@ -20,33 +24,179 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The timeout of one request, from the look-up of the host name to the end of the answer.
 const WHOLE: Duration = Duration::from_secs(20);
 
+/// How long a service that says it is unavailable is asked again.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The least pause before the next request.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// More than the longest page of a list, and than the metrics of an Envoy with thousands of
+/// clusters.
+const LONGEST_ANSWER: u64 = 64 << 20;
+
+/// How much of an address a message shows.
+const LONGEST_SHOWN: usize = 200;
+
 /// More than any access token. It stops the reader of a file that is not a token.
 const LONGEST_TOKEN: u64 = 64 << 10;
 
-/// Returns a client for one address. It follows no redirect, as a token is for that address alone.
-pub(super) fn agent(address: &str, cacert: Option<&Path>) -> Result<Agent, Failure> {
-    // Without TLS no certificate is checked.
-    let roots = match cacert {
-        Some(file) => authorities(file)?,
-        None if address.starts_with("https:") => own_authorities()?,
-        None => RootCerts::Specific(Arc::default()),
-    };
-    let tls = TlsConfig::builder()
-        .root_certs(roots)
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-        .build();
-    let agent = Agent::config_builder()
-        .tls_config(tls)
-        .http_status_as_error(false)
-        .max_redirects(0)
-        // The library would take a proxy for http from the environment.
-        .proxy(on_the_way_to(address)?)
-        .timeout_connect(Some(CONNECT))
-        .timeout_global(Some(WHOLE))
-        .user_agent(concat!("impersonation-filter/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .into();
-    Ok(agent)
+/// The HTTP client of one address. It follows no redirect, as a token is for that address alone.
+#[derive(Debug, Clone)]
+pub(super) struct Client(Agent);
+
+/// A request for a service that speaks JSON.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ask<'a> {
+    Get,
+    Delete,
+    Post(&'a Value),
+    Patch(&'a Value),
+}
+
+impl Client {
+    pub(super) fn new(address: &str, cacert: Option<&Path>) -> Result<Self, Failure> {
+        // Without TLS no certificate is checked.
+        let roots = match cacert {
+            Some(file) => authorities(file)?,
+            None if address.starts_with("https:") => own_authorities()?,
+            None => RootCerts::Specific(Arc::default()),
+        };
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = TlsConfig::builder()
+            .root_certs(roots)
+            .unversioned_rustls_crypto_provider(provider)
+            .build();
+        let agent = Agent::config_builder()
+            .tls_config(tls)
+            .http_status_as_error(false)
+            .max_redirects(0)
+            // `post`, a method of no standard, is one of the probe's attempts.
+            .allow_non_standard_methods(true)
+            // The library would take a proxy for http from the environment.
+            .proxy(on_the_way_to(address)?)
+            .timeout_connect(Some(CONNECT))
+            .timeout_global(Some(WHOLE))
+            .user_agent(concat!("impersonation-filter/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Ok(Self(agent.into()))
+    }
+
+    /// Sends a request. The body of the response is read later.
+    pub(super) fn send(
+        &self,
+        request: Request<impl AsSendBody>,
+    ) -> Result<Response<Body>, ureq::Error> {
+        self.0.run(request)
+    }
+
+    /// Sends a request whose response may take so long.
+    pub(super) fn open(
+        &self,
+        request: Request<()>,
+        longest: Duration,
+    ) -> Result<Response<Body>, ureq::Error> {
+        self.0.run(self.0.configure_request(request).timeout_global(Some(longest)).build())
+    }
+
+    /// Asks a service, with an access token or without one.
+    pub(super) fn ask(
+        &self,
+        ask: Ask<'_>,
+        address: &str,
+        token: Option<&Secret<String>>,
+    ) -> Result<Reply, ureq::Error> {
+        let (method, body) = match ask {
+            Ask::Get => (Method::GET, None),
+            Ask::Delete => (Method::DELETE, None),
+            Ask::Post(body) => (Method::POST, Some(body)),
+            Ask::Patch(body) => (Method::PATCH, Some(body)),
+        };
+        let mut request = Request::builder().method(method).uri(address);
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, bearer(token));
+        }
+        let answer = match body {
+            Some(body) => {
+                let request = request.header(CONTENT_TYPE, "application/json");
+                self.send(request.body(body.to_string())?)
+            }
+            None => self.send(request.body(())?),
+        };
+        answer.map(Reply::read)
+    }
+
+    /// Asks a service. If it is unavailable, asks again for a few seconds.
+    pub(super) fn ask_patiently(
+        &self,
+        ask: Ask<'_>,
+        address: &str,
+        token: &Secret<String>,
+    ) -> Result<Reply, ureq::Error> {
+        let began = Instant::now();
+        loop {
+            let answer = self.ask(ask, address, Some(token))?;
+            let pause = answer.retry_after().unwrap_or_default().max(PAUSE);
+            let is_unavailable = matches!(answer.status, 429 | 503);
+            if !is_unavailable || began.elapsed().saturating_add(pause) > PATIENCE {
+                return Ok(answer);
+            }
+            let (at, status) = (shown(address), answer.status);
+            eprintln!("{at}: {status}, trying again in {} s", pause.as_secs());
+            sleep(pause);
+        }
+    }
+}
+
+/// The answer of a service.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    headers: HeaderMap,
+    /// The body, or the reason why it could not be read.
+    pub(super) body: Result<Vec<u8>, ureq::Error>,
+}
+
+impl Reply {
+    fn read(mut answer: Response<Body>) -> Self {
+        let body = answer.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
+        let (parts, _) = answer.into_parts();
+        Self { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    pub(super) fn header(&self, name: HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        retry_after(&self.headers)
+    }
+
+    /// Returns the body if it is JSON, else null.
+    pub(super) fn json(&self) -> Value {
+        let body = self.body.as_deref().unwrap_or_default();
+        serde_json::from_slice(body).unwrap_or_default()
+    }
+}
+
+/// Reads `Retry-After` in seconds (RFC 9110 §10.2.3). The filter and Envoy never send a date.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    seconds.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// Returns the value of an `Authorization` header.
+pub(super) fn bearer(token: &Secret<String>) -> String {
+    format!("Bearer {}", token.expose())
+}
+
+/// Reads an access token from a file, or else from an environment variable.
+pub(super) fn token_from(file: Option<&Path>, variable: &str) -> Result<Secret<String>, Failure> {
+    if let Some(file) = file {
+        return token_in(file);
+    }
+    let text = std::env::var(variable)
+        .map_err(|_| Failure(format!("no access token: give --token-file, or set {variable}")))?;
+    token(variable, &text)
 }
 
 /// Reads a credential from a file: one line without spaces.
@@ -59,7 +209,7 @@ pub(super) fn token_in(file: &Path) -> Result<Secret<String>, Failure> {
 }
 
 /// Reads an access token (RFC 6750 §2.1). The error names where it came from, and nothing of it.
-pub(super) fn token(name: &str, text: &str) -> Result<Secret<String>, Failure> {
+fn token(name: &str, text: &str) -> Result<Secret<String>, Failure> {
     let token = text.trim();
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
     let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
@@ -76,6 +226,18 @@ pub(super) struct Base {
     pub(super) address: String,
     /// True if others on the network can read the requests.
     pub(super) in_clear: bool,
+}
+
+impl Base {
+    /// Warns of an address on whose way others read the access token.
+    pub(super) fn warn_if_in_clear(&self) {
+        if self.in_clear {
+            let address = &self.address;
+            eprintln!(
+                "impersonation-filter: {address} is not https: access tokens are sent in clear"
+            );
+        }
+    }
 }
 
 pub(super) fn base_address(text: &str) -> Result<Base, String> {
@@ -118,6 +280,12 @@ fn own_authorities() -> Result<RootCerts, Failure> {
         return Err(Failure(told.to_owned()));
     }
     Ok(RootCerts::new_with_certs(&all))
+}
+
+/// Returns an address without its query, which names people, safe to print.
+pub(super) fn shown(address: &str) -> String {
+    let address = address.split('?').next().unwrap_or_default();
+    shortened(&escaped(address), LONGEST_SHOWN, Keep::Beginning)
 }
 
 /// Percent-encodes text for a path or a query.

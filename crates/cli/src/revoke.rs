@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::display::escaped;
-use super::http::encoded;
-use super::service::{Access, Ask, NotDone, Service};
+use super::http::{Ask, encoded};
+use super::service::{Access, NotDone, Service};
 use super::{Failure, Verdict};
 
 /// The scope that the access token needs.

@@ -8,8 +8,6 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use clap::Args;
 use impersonation_core::issuer::Paths;
@@ -19,13 +17,13 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use ureq::http::Response;
-use ureq::http::header::{DATE, HeaderName, LOCATION, RETRY_AFTER};
-use ureq::{Agent, Body};
+use ureq::http::header::{DATE, LOCATION};
 
 use super::Failure;
 use super::display::escaped;
-use super::http::{Base, agent, base_address, encoded, in_words, never_arrived, token, token_in};
+use super::http::{
+    Ask, Base, Client, Reply, base_address, encoded, in_words, never_arrived, shown, token_from,
+};
 use super::speaks_tls::speaks_tls;
 
 /// The environment variable with the access token, if no file is given.
@@ -34,12 +32,6 @@ const TOKEN: &str = "IMPERSONATION_TOKEN";
 /// More pages than a list of the greatest capacity has. The bound stops at a service whose pages
 /// never end.
 const MOST_PAGES: usize = 20_000;
-
-/// How long a service that says it is unavailable is asked again.
-const PATIENCE: Duration = Duration::from_secs(8);
-
-/// More than the longest page of a list.
-const LONGEST_ANSWER: u64 = 16 << 20;
 
 /// The form of dates in HTTP is one of those of RFC 5322 (RFC 9110 §5.6.7).
 static HTTP_DATE: DateTimeParser = DateTimeParser::new();
@@ -69,16 +61,12 @@ pub(super) struct Access {
 impl Access {
     /// Prepares the requests. Nothing is sent yet.
     pub(super) fn open(&self) -> Result<Service, Failure> {
-        let token = self.token()?;
-        let Base { address, in_clear } = self.url.clone();
-        if in_clear {
-            eprintln!(
-                "impersonation-filter: {address} is not https: the access token is sent in clear"
-            );
-        }
-        let agent = agent(&address, self.cacert.as_deref())?;
+        let token = token_from(self.token_file.as_deref(), TOKEN)?;
+        self.url.warn_if_in_clear();
+        let address = self.url.address.clone();
+        let client = Client::new(&address, self.cacert.as_deref())?;
         let list = self.impersonations_path.clone();
-        Ok(Service { agent, address, list, token })
+        Ok(Service { client, address, list, token })
     }
 
     /// Returns true if standard input holds the token, so that it cannot hold an answer to a
@@ -91,29 +79,12 @@ impl Access {
     pub(super) fn address(&self) -> &str {
         &self.url.address
     }
-
-    fn token(&self) -> Result<Secret<String>, Failure> {
-        if let Some(file) = &self.token_file {
-            return token_in(file);
-        }
-        let text = std::env::var(TOKEN)
-            .map_err(|_| Failure(format!("no access token: give --token-file, or set {TOKEN}")))?;
-        token(TOKEN, &text)
-    }
 }
 
 /// Reads the path of an endpoint, as it is in `paths` of the filter's configuration.
 pub(super) fn endpoint_path(text: &str) -> Result<String, String> {
     let wrong = || "expected a normal path such as /api/impersonations, without a query".to_owned();
     Paths::may_have(text).then(|| text.to_owned()).ok_or_else(wrong)
-}
-
-/// The operator's request.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Ask<'a> {
-    Get,
-    Delete,
-    Post(&'a Value),
 }
 
 /// A success of the service.
@@ -150,7 +121,7 @@ pub(super) struct NotDone {
 
 /// A service with its access token.
 pub(super) struct Service {
-    agent: Agent,
+    client: Client,
     address: String,
     list: String,
     token: Secret<String>,
@@ -167,25 +138,15 @@ impl Service {
     /// the scope that the token needs.
     pub(super) fn ask(&self, ask: Ask<'_>, path: &str, scope: &str) -> Result<Done, NotDone> {
         let address = format!("{}{path}", self.address);
-        // Do not print the query: it names people.
-        let shown = address.split('?').next().unwrap_or_default().to_owned();
-        let began = Instant::now();
-        loop {
-            let answer = self.send(ask, &address).map_err(|error| NotDone {
+        let shown = shown(&address);
+        let answer =
+            self.client.ask_patiently(ask, &address, &self.token).map_err(|error| NotDone {
                 message: format!("{shown}: {}", self.in_words(&error)),
                 perhaps: !never_arrived(&error),
             })?;
-            let status = answer.status().as_u16();
-            let wait = retry_after(&answer);
-            if matches!(status, 429 | 503) && began.elapsed().saturating_add(wait) <= PATIENCE {
-                eprintln!("{shown}: {status}, trying again in {} s", wait.as_secs());
-                sleep(wait);
-                continue;
-            }
-            return match status {
-                200..=299 => self.done(answer, shown),
-                _ => Err(refused(answer, &shown, scope)),
-            };
+        match answer.status {
+            200..=299 => done(answer, shown),
+            _ => Err(refused(&answer, &shown, scope)),
         }
     }
 
@@ -224,53 +185,25 @@ impl Service {
         }
         in_words(error)
     }
-
-    fn send(&self, ask: Ask<'_>, address: &str) -> Result<Response<Body>, ureq::Error> {
-        let bearer = format!("Bearer {}", self.token.expose());
-        match ask {
-            Ask::Get => self.agent.get(address).header("authorization", bearer).call(),
-            Ask::Delete => self.agent.delete(address).header("authorization", bearer).call(),
-            Ask::Post(body) => self
-                .agent
-                .post(address)
-                .header("authorization", bearer)
-                .header("content-type", "application/json")
-                .send(body.to_string()),
-        }
-    }
-
-    fn done(&self, mut answer: Response<Body>, address: String) -> Result<Done, NotDone> {
-        let date = header(&answer, DATE).and_then(|date| HTTP_DATE.parse_timestamp(date).ok());
-        let body = answer.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
-        match body {
-            Ok(body) => {
-                let at = date.unwrap_or_else(Timestamp::now);
-                Ok(Done { body, at: UnixTime::from_secs(at.as_second()), address })
-            }
-            Err(error) => {
-                let message = format!("{address}: {}", in_words(&error));
-                Err(NotDone { message, perhaps: true })
-            }
-        }
-    }
 }
 
-fn header(answer: &Response<Body>, name: HeaderName) -> Option<&str> {
-    answer.headers().get(name)?.to_str().ok()
-}
-
-/// Reads `Retry-After` in seconds (RFC 9110 §10.2.3). The filter and Envoy never send a date.
-fn retry_after(answer: &Response<Body>) -> Duration {
-    let seconds = header(answer, RETRY_AFTER).and_then(|text| text.trim().parse().ok());
-    Duration::from_secs(seconds.unwrap_or(1).max(1))
+fn done(answer: Reply, address: String) -> Result<Done, NotDone> {
+    let date = answer.header(DATE).and_then(|date| HTTP_DATE.parse_timestamp(date).ok());
+    let at = UnixTime::from_secs(date.unwrap_or_else(Timestamp::now).as_second());
+    match answer.body {
+        Ok(body) => Ok(Done { body, at, address }),
+        Err(error) => {
+            let message = format!("{address}: {}", in_words(&error));
+            Err(NotDone { message, perhaps: true })
+        }
+    }
 }
 
 /// Describes a refusal. The service's own description comes last, because it may be a proxy's.
-fn refused(mut answer: Response<Body>, address: &str, scope: &str) -> NotDone {
-    let status = answer.status().as_u16();
-    let location = header(&answer, LOCATION).map(escaped);
-    let body = answer.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
-    let body: Value = body.ok().and_then(|it| serde_json::from_slice(&it).ok()).unwrap_or_default();
+fn refused(answer: &Reply, address: &str, scope: &str) -> NotDone {
+    let status = answer.status;
+    let location = answer.header(LOCATION).map(escaped);
+    let body = answer.json();
     let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
     let error = text("error");
     let told = match text("error_description") {

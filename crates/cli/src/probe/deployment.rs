@@ -16,8 +16,8 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use impersonation_core::secret::Secret;
 use serde_json::{Value, json};
+use ureq::AsSendBody;
 use ureq::http::{Method, Request};
-use ureq::{Agent, AsSendBody};
 
 use super::answer::{Answer, Reading};
 use super::credential::{Credential, Key, Target};
@@ -25,7 +25,7 @@ use super::interruption::Interruption;
 use super::report::{Group, Outcome, Report};
 use super::settings::Settings;
 use crate::Failure;
-use crate::http::{Base, agent, encoded, in_words, token_in};
+use crate::http::{Base, Client, bearer, encoded, in_words, token_in};
 
 const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
@@ -42,21 +42,18 @@ pub(super) struct At {
     /// The address as clients see it, for proofs: without its path if it is another one than
     /// `address`.
     origin: Option<String>,
-    agent: Agent,
+    client: Client,
     /// Milliseconds of [`PATIENCE`] that were spent here.
     waited: AtomicU64,
 }
 
 impl At {
     fn new(base: &Base, cacert: Option<&Path>, origin: Option<&Base>) -> Result<Self, Failure> {
-        let Base { address, in_clear } = base.clone();
-        if in_clear {
-            eprintln!(
-                "impersonation-filter: {address} is not https: access tokens are sent in clear"
-            );
-        }
+        base.warn_if_in_clear();
+        let address = base.address.clone();
         let origin = origin.map(|origin| origin.address.clone());
-        Ok(Self { agent: agent(&address, cacert)?, address, origin, waited: AtomicU64::new(0) })
+        let client = Client::new(&address, cacert)?;
+        Ok(Self { address, origin, client, waited: AtomicU64::new(0) })
     }
 
     /// The address of `target` as clients see it. Proofs name it.
@@ -74,9 +71,7 @@ impl At {
         reading: Reading,
     ) -> Result<Answer, Failure> {
         let asked = Instant::now();
-        // `post`, a method of no standard, is one of the attempts.
-        let request = self.agent.configure_request(request).allow_non_standard_methods(true);
-        let answer = self.agent.run(request.build());
+        let answer = self.client.send(request);
         answer.map(|answer| Answer::read(answer, reading, asked)).map_err(|error| {
             let told = match error {
                 // These repeat the address with its query.
@@ -93,8 +88,7 @@ impl At {
         request: Request<()>,
         longest: Duration,
     ) -> Result<ureq::http::Response<ureq::Body>, Failure> {
-        let request = self.agent.configure_request(request).timeout_global(Some(longest)).build();
-        let answer = self.agent.run(request);
+        let answer = self.client.open(request, longest);
         answer.map_err(|error| Failure::new(&self.address, in_words(&error)))
     }
 
@@ -487,10 +481,6 @@ impl Deployment {
         }
         Err(told)
     }
-}
-
-pub(super) fn bearer(token: &Secret<String>) -> String {
-    format!("Bearer {}", token.expose())
 }
 
 fn deletion(at: &At, path: &str, id: &str, token: &Secret<String>) -> Result<Request<()>, Failure> {
