@@ -17,7 +17,7 @@ use ureq::{Agent, AsSendBody, Body};
 
 use super::display::{Keep, escaped, shortened};
 use super::proxy::{is_loopback, on_the_way_to};
-use super::{Failure, open};
+use super::{Failure, open, text_in};
 
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -37,8 +37,8 @@ const LONGEST_ANSWER: u64 = 64 << 20;
 /// How much of an address a message shows.
 const LONGEST_SHOWN: usize = 200;
 
-/// More than any access token. It stops the reader of a file that is not a token.
-const LONGEST_TOKEN: u64 = 64 << 10;
+/// More than any access token.
+const LONGEST_TOKEN: usize = 64 << 10;
 
 /// The HTTP client of one address. It follows no redirect, as a token is for that address alone.
 #[derive(Debug, Clone)]
@@ -201,19 +201,14 @@ pub(super) fn token_from(file: Option<&Path>, variable: &str) -> Result<Secret<S
 
 /// Reads a credential from a file: one line without spaces.
 pub(super) fn token_in(file: &Path) -> Result<Secret<String>, Failure> {
-    let mut text = String::new();
-    open(file)
-        .and_then(|file| file.take(LONGEST_TOKEN).read_to_string(&mut text))
-        .map_err(|error| Failure::new(file.display(), error))?;
-    token(&file.display().to_string(), &text)
+    token(&file.display().to_string(), &text_in(file)?)
 }
 
 /// Reads an access token (RFC 6750 §2.1). The error names where it came from, and nothing of it.
 fn token(name: &str, text: &str) -> Result<Secret<String>, Failure> {
     let token = text.trim();
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-    let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
-    match !token.is_empty() && length < LONGEST_TOKEN && token.bytes().all(fits) {
+    match !token.is_empty() && token.len() < LONGEST_TOKEN && token.bytes().all(fits) {
         true => Ok(Secret::new(token.to_owned())),
         false => Err(Failure(format!("{name}: expected an access token and nothing else"))),
     }

@@ -5,7 +5,6 @@
 //! `DELETE` of that path by its caller ends what the token was exchanged for, too. So the end of the
 //! probe needs no answer to an exchange, and no operator.
 
-use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,8 +23,8 @@ use super::credential::{Credential, Key, Target};
 use super::interruption::Interruption;
 use super::report::{Group, Outcome, Report};
 use super::settings::Settings;
-use crate::Failure;
 use crate::http::{Base, Client, bearer, encoded, in_words, token_in};
+use crate::{Failure, text_in};
 
 const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
@@ -501,7 +500,7 @@ pub(super) fn built<B>(
 }
 
 fn secret_in(file: &Path) -> Result<Secret<String>, Failure> {
-    let text = fs::read_to_string(file).map_err(|error| Failure::new(file.display(), error))?;
+    let text = text_in(file)?;
     let secret = text.trim_end_matches(['\r', '\n']);
     match secret.is_empty() || secret.contains(['\r', '\n']) {
         true => Err(Failure::new(file.display(), "expected a client secret and nothing else")),
