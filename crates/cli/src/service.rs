@@ -128,8 +128,8 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Returns the path of the list of impersonations. Each has a path of its own below, and so have
-    /// revocations.
+    /// Returns the path of the list of impersonations. Each has a path of its own below, and so
+    /// have revocations.
     pub(super) fn list(&self) -> &str {
         &self.list
     }
@@ -150,8 +150,8 @@ impl Service {
         }
     }
 
-    /// Reads all pages of the list at `path`, which has a query. `take` keeps a page, and returns the
-    /// cursor of the next one. Stops at a cursor that comes again.
+    /// Reads all pages of the list at `path`, which has a query. `take` keeps a page, and returns
+    /// the cursor of the next one. Stops at a cursor that comes again.
     pub(super) fn read_pages<P: DeserializeOwned>(
         &self,
         path: &str,

@@ -119,7 +119,7 @@ impl Status {
     }
 }
 
-/// What a stream is to be.
+/// The settings that a stream is asked to have.
 pub(super) struct Wanted<'w> {
     pub(super) endpoint: &'w str,
     pub(super) authorization: Option<&'w Secret<String>>,
@@ -323,8 +323,8 @@ impl Transmitter {
     }
 }
 
-/// The addresses at which a transmitter may have its configuration: the one of SSF 1.0 §7.2, and the
-/// one behind the issuer's path.
+/// The addresses at which a transmitter may have its configuration: the one of SSF 1.0 §7.2, and
+/// the one behind the issuer's path.
 fn well_known(issuer: &str) -> [String; 2] {
     let issuer = issuer.trim_end_matches('/');
     let host = issuer.find("://").map_or(0, |at| at.saturating_add(3));
