@@ -1,7 +1,7 @@
 # Every target fetches the tools that it needs. Install cargo (rustup) and node 20.19 or later with
 # npm first, and python3 with venv if no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race race-events hostile soak sbom deny docs lint lint-format lint-native lint-wasm public-face quick test parts test-binaries test-plugin tools \
+.PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race race-events hostile soak sbom deny docs lint lint-format lint-native lint-wasm quick test parts test-binaries test-plugin tools \
   test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
   test-claims-scripts test-compose test-observability test-gateways test-chart release test-release keycloak test-keycloak bench-keycloak \
   mesh-translators mesh-images test-meshes
@@ -324,10 +324,6 @@ lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 lint-wasm: wasm-target console/node_modules $(if $(filter parts,$(MAKECMDGOALS)),build)
 	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
 	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
-
-# Writes the list of the core's public items anew: crates/core/tests/architecture/public_face.txt.
-public-face:
-	UPDATE_PUBLIC_FACE=1 cargo test --package impersonation-core --all-features --test architecture public_items
 
 # Writes the lists in docs/ and the JSON Schemas from the declarations in crates/core/src/config,
 # and the table of a mint's checks from the test that plays them.

@@ -12,8 +12,9 @@ use serde_json::{Map, Value, json};
 use terminal_size::{Width, terminal_size};
 
 use super::display::{Keep, escaped};
+use super::http::{Ask, encoded};
 use super::list::{context, left, member};
-use super::service::{Access, Ask, Done, NotDone, Service, encoded, endpoint_path};
+use super::service::{Access, Done, NotDone, Service, endpoint_path};
 use super::table::{Column, fitted, table};
 use super::{Failure, Verdict};
 

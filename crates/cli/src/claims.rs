@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{Failure, Verdict};
+use super::{Failure, Verdict, text_in};
 
 /// Runs a getCustomJwtClaims script, and prints the claims that it returns.
 ///
@@ -65,9 +65,9 @@ impl Tried {
         if self.script == Path::new("-") && self.input == Path::new("-") {
             return Err(Failure("only one of script and input can be standard input".to_owned()));
         }
-        let source = read(&self.script)?;
+        let source = text_in(&self.script)?;
         // Parse an object first: serde would also accept a list, with the members in order.
-        let call = serde_json::from_str(&read(&self.input)?)
+        let call = serde_json::from_str(&text_in(&self.input)?)
             .and_then(|call: Map<String, Value>| T::deserialize(Value::Object(call)))
             .map_err(|error| Failure::new(self.input.display(), error))?;
         Ok((source, call))
@@ -154,10 +154,4 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             Ok(Verdict::Problems)
         }
     }
-}
-
-fn read(path: &Path) -> Result<String, Failure> {
-    super::open(path)
-        .and_then(io::read_to_string)
-        .map_err(|error| Failure::new(path.display(), error))
 }

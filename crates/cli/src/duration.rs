@@ -3,15 +3,16 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
+
+const LEAST: Duration = Duration::from_millis(1);
+const MOST: Duration = Duration::from_mins(10);
+
 /// Reads a duration such as `2s` or `1500ms`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(0));
-    let number: Option<u64> = number.parse().ok().filter(|it| (1..=600_000).contains(it));
-    match (number, unit) {
-        (Some(number), "ms") => Ok(Duration::from_millis(number)),
-        (Some(number @ ..=600), "s") => Ok(Duration::from_secs(number)),
-        _ => Err("expected a time of at most 600s, such as 2s or 1500ms".to_owned()),
-    }
+    let read = text.parse::<SignedDuration>().ok().and_then(|read| Duration::try_from(read).ok());
+    read.filter(|read| (LEAST..=MOST).contains(read))
+        .ok_or_else(|| "expected a time of at most 600s, such as 2s or 1500ms".to_owned())
 }
 
 #[cfg(test)]
@@ -29,7 +30,7 @@ mod tests {
             ("0s",     None),
             ("601s",   None),
             ("-1s",    None),
-            ("1.5s",   None),
+            ("1.5s",   Some(1500)),
         ];
         for (text, expected) in cases {
             let expected = expected.map(Duration::from_millis);

@@ -12,7 +12,8 @@ use serde_json::{Map, Value};
 use terminal_size::{Width, terminal_size};
 
 use super::display::{Keep, escaped};
-use super::service::{Access, NotDone, Service, encoded};
+use super::http::encoded;
+use super::service::{Access, NotDone, Service};
 use super::table::{Column, fitted, table};
 use super::{Failure, Verdict};
 

@@ -14,6 +14,7 @@ mod display;
 mod duration;
 mod events;
 mod hash_secret;
+mod http;
 mod keygen;
 mod list;
 mod probe;
@@ -91,6 +92,18 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self(error.to_string())
     }
+}
+
+/// More than any file that a person writes. It stops the reader of a device.
+const LONGEST_FILE: u64 = 16 << 20;
+
+/// Reads a text that a person has written; `-` is standard input.
+fn text_in(file: &Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    open(file)
+        .and_then(|file| file.take(LONGEST_FILE).read_to_string(&mut text))
+        .map_err(|error| Failure::new(file.display(), error))?;
+    Ok(text)
 }
 
 /// Opens a file for reading; `-` is standard input.

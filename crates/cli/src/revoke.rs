@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::display::escaped;
-use super::service::{Access, Ask, NotDone, Service, encoded};
+use super::http::{Ask, encoded};
+use super::service::{Access, NotDone, Service};
 use super::{Failure, Verdict};
 
 /// The scope that the access token needs.

@@ -6,49 +6,35 @@
 //! address, because redirects are not followed, and it appears in no message.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use impersonation_core::issuer::Paths;
 use impersonation_core::secret::Secret;
 use impersonation_core::time::UnixTime;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimeParser;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use ureq::http::header::{DATE, HeaderName, LOCATION, RETRY_AFTER};
-use ureq::http::{Response, Uri};
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::{Agent, Body};
+use ureq::http::header::{DATE, LOCATION};
 
+use super::Failure;
 use super::display::escaped;
-use super::proxy::{is_loopback, on_the_way_to};
+use super::http::{
+    Ask, Base, Client, Reply, base_address, encoded, in_words, never_arrived, shown, token_from,
+};
 use super::speaks_tls::speaks_tls;
-use super::{Failure, open};
 
 /// The environment variable with the access token, if no file is given.
 const TOKEN: &str = "IMPERSONATION_TOKEN";
-
-const CONNECT: Duration = Duration::from_secs(5);
-
-/// The timeout of one request, from the look-up of the host name to the end of the answer.
-const WHOLE: Duration = Duration::from_secs(20);
 
 /// More pages than a list of the greatest capacity has. The bound stops at a service whose pages
 /// never end.
 const MOST_PAGES: usize = 20_000;
 
-/// How long a service that says it is unavailable is asked again.
-const PATIENCE: Duration = Duration::from_secs(8);
-
-/// More than the longest page of a list.
-const LONGEST_ANSWER: u64 = 16 << 20;
-
-/// More than any access token. It stops the reader of a file that is not a token.
-const LONGEST_TOKEN: u64 = 64 << 10;
+/// The form of dates in HTTP is one of those of RFC 5322 (RFC 9110 §5.6.7).
+static HTTP_DATE: DateTimeParser = DateTimeParser::new();
 
 /// The address of the service, and the access token.
 #[derive(Debug, Args)]
@@ -75,16 +61,12 @@ pub(super) struct Access {
 impl Access {
     /// Prepares the requests. Nothing is sent yet.
     pub(super) fn open(&self) -> Result<Service, Failure> {
-        let token = self.token()?;
-        let Base { address, in_clear } = self.url.clone();
-        if in_clear {
-            eprintln!(
-                "impersonation-filter: {address} is not https: the access token is sent in clear"
-            );
-        }
-        let agent = agent(&address, self.cacert.as_deref())?;
+        let token = token_from(self.token_file.as_deref(), TOKEN)?;
+        self.url.warn_if_in_clear();
+        let address = self.url.address.clone();
+        let client = Client::new(&address, self.cacert.as_deref())?;
         let list = self.impersonations_path.clone();
-        Ok(Service { agent, address, list, token })
+        Ok(Service { client, address, list, token })
     }
 
     /// Returns true if standard input holds the token, so that it cannot hold an answer to a
@@ -97,131 +79,12 @@ impl Access {
     pub(super) fn address(&self) -> &str {
         &self.url.address
     }
-
-    fn token(&self) -> Result<Secret<String>, Failure> {
-        if let Some(file) = &self.token_file {
-            return token_in(file);
-        }
-        let text = std::env::var(TOKEN)
-            .map_err(|_| Failure(format!("no access token: give --token-file, or set {TOKEN}")))?;
-        token(TOKEN, &text)
-    }
-}
-
-/// Returns a client for one address. It follows no redirect, as a token is for that address alone.
-pub(super) fn agent(address: &str, cacert: Option<&Path>) -> Result<Agent, Failure> {
-    // Without TLS no certificate is checked.
-    let roots = match cacert {
-        Some(file) => authorities(file)?,
-        None if address.starts_with("https:") => own_authorities()?,
-        None => RootCerts::Specific(Arc::default()),
-    };
-    let tls = TlsConfig::builder()
-        .root_certs(roots)
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-        .build();
-    let agent = Agent::config_builder()
-        .tls_config(tls)
-        .http_status_as_error(false)
-        .max_redirects(0)
-        // The library would take a proxy for http from the environment.
-        .proxy(on_the_way_to(address)?)
-        .timeout_connect(Some(CONNECT))
-        .timeout_global(Some(WHOLE))
-        .user_agent(concat!("impersonation-filter/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .into();
-    Ok(agent)
-}
-
-/// Reads a credential from a file: one line without spaces.
-pub(super) fn token_in(file: &Path) -> Result<Secret<String>, Failure> {
-    let mut text = String::new();
-    open(file)
-        .and_then(|file| file.take(LONGEST_TOKEN).read_to_string(&mut text))
-        .map_err(|error| Failure::new(file.display(), error))?;
-    token(&file.display().to_string(), &text)
-}
-
-/// Reads an access token (RFC 6750 §2.1). The error names where it came from, and nothing of it.
-pub(super) fn token(name: &str, text: &str) -> Result<Secret<String>, Failure> {
-    let token = text.trim();
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-    let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
-    match !token.is_empty() && length < LONGEST_TOKEN && token.bytes().all(fits) {
-        true => Ok(Secret::new(token.to_owned())),
-        false => Err(Failure(format!("{name}: expected an access token and nothing else"))),
-    }
-}
-
-/// A base address for requests.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Base {
-    /// The address without a slash at the end.
-    pub(super) address: String,
-    /// True if others on the network can read the requests.
-    pub(super) in_clear: bool,
-}
-
-pub(super) fn base_address(text: &str) -> Result<Base, String> {
-    let uri: Uri = text.parse().map_err(|_| "expected an http or https address")?;
-    let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority())
-    else {
-        return Err("expected an http or https address, such as https://auth.example.com".into());
-    };
-    if authority.as_str().contains('@') || uri.query().is_some() || text.contains('#') {
-        return Err("expected an address without a user, a query or a fragment".into());
-    }
-    Ok(Base {
-        address: text.trim_end_matches('/').to_owned(),
-        in_clear: scheme == "http" && !is_loopback(authority.host()),
-    })
 }
 
 /// Reads the path of an endpoint, as it is in `paths` of the filter's configuration.
 pub(super) fn endpoint_path(text: &str) -> Result<String, String> {
     let wrong = || "expected a normal path such as /api/impersonations, without a query".to_owned();
     Paths::may_have(text).then(|| text.to_owned()).ok_or_else(wrong)
-}
-
-fn authorities(file: &Path) -> Result<RootCerts, Failure> {
-    let wrong = |error: &dyn std::fmt::Display| Failure::new(file.display(), error);
-    let mut pem = Vec::new();
-    open(file).and_then(|mut file| file.read_to_end(&mut pem)).map_err(|error| wrong(&error))?;
-    let mut all = Vec::new();
-    for item in parse_pem(&pem) {
-        if let PemItem::Certificate(one) = item.map_err(|error| wrong(&error))? {
-            all.push(one);
-        }
-    }
-    if all.is_empty() {
-        return Err(wrong(&"there is no certificate in it"));
-    }
-    Ok(RootCerts::new_with_certs(&all))
-}
-
-fn own_authorities() -> Result<RootCerts, Failure> {
-    let found = rustls_native_certs::load_native_certs();
-    let all: Vec<_> =
-        found.certs.iter().map(|one| Certificate::from_der(one.as_ref()).to_owned()).collect();
-    if all.is_empty() {
-        let told = "this machine has no certificates of authorities: give --cacert";
-        return Err(Failure(told.to_owned()));
-    }
-    Ok(RootCerts::new_with_certs(&all))
-}
-
-/// Percent-encodes text for a path or a query.
-pub(super) fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}
-
-/// The operator's request.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Ask<'a> {
-    Get,
-    Delete,
-    Post(&'a Value),
 }
 
 /// A success of the service.
@@ -258,15 +121,15 @@ pub(super) struct NotDone {
 
 /// A service with its access token.
 pub(super) struct Service {
-    agent: Agent,
+    client: Client,
     address: String,
     list: String,
     token: Secret<String>,
 }
 
 impl Service {
-    /// Returns the path of the list of impersonations. Each has a path of its own below, and so have
-    /// revocations.
+    /// Returns the path of the list of impersonations. Each has a path of its own below, and so
+    /// have revocations.
     pub(super) fn list(&self) -> &str {
         &self.list
     }
@@ -275,30 +138,20 @@ impl Service {
     /// the scope that the token needs.
     pub(super) fn ask(&self, ask: Ask<'_>, path: &str, scope: &str) -> Result<Done, NotDone> {
         let address = format!("{}{path}", self.address);
-        // Do not print the query: it names people.
-        let shown = address.split('?').next().unwrap_or_default().to_owned();
-        let began = Instant::now();
-        loop {
-            let answer = self.send(ask, &address).map_err(|error| NotDone {
+        let shown = shown(&address);
+        let answer =
+            self.client.ask_patiently(ask, &address, &self.token).map_err(|error| NotDone {
                 message: format!("{shown}: {}", self.in_words(&error)),
                 perhaps: !never_arrived(&error),
             })?;
-            let status = answer.status().as_u16();
-            let wait = retry_after(&answer);
-            if matches!(status, 429 | 503) && began.elapsed().saturating_add(wait) <= PATIENCE {
-                eprintln!("{shown}: {status}, trying again in {} s", wait.as_secs());
-                sleep(wait);
-                continue;
-            }
-            return match status {
-                200..=299 => self.done(answer, shown),
-                _ => Err(refused(answer, &shown, scope)),
-            };
+        match answer.status {
+            200..=299 => done(answer, shown),
+            _ => Err(refused(&answer, &shown, scope)),
         }
     }
 
-    /// Reads all pages of the list at `path`, which has a query. `take` keeps a page, and returns the
-    /// cursor of the next one. Stops at a cursor that comes again.
+    /// Reads all pages of the list at `path`, which has a query. `take` keeps a page, and returns
+    /// the cursor of the next one. Stops at a cursor that comes again.
     pub(super) fn read_pages<P: DeserializeOwned>(
         &self,
         path: &str,
@@ -332,108 +185,25 @@ impl Service {
         }
         in_words(error)
     }
+}
 
-    fn send(&self, ask: Ask<'_>, address: &str) -> Result<Response<Body>, ureq::Error> {
-        let bearer = format!("Bearer {}", self.token.expose());
-        match ask {
-            Ask::Get => self.agent.get(address).header("authorization", bearer).call(),
-            Ask::Delete => self.agent.delete(address).header("authorization", bearer).call(),
-            Ask::Post(body) => self
-                .agent
-                .post(address)
-                .header("authorization", bearer)
-                .header("content-type", "application/json")
-                .send(body.to_string()),
+fn done(answer: Reply, address: String) -> Result<Done, NotDone> {
+    let date = answer.header(DATE).and_then(|date| HTTP_DATE.parse_timestamp(date).ok());
+    let at = UnixTime::from_secs(date.unwrap_or_else(Timestamp::now).as_second());
+    match answer.body {
+        Ok(body) => Ok(Done { body, at, address }),
+        Err(error) => {
+            let message = format!("{address}: {}", in_words(&error));
+            Err(NotDone { message, perhaps: true })
         }
-    }
-
-    fn done(&self, mut answer: Response<Body>, address: String) -> Result<Done, NotDone> {
-        let date = header(&answer, DATE).and_then(|date| httpdate::parse_http_date(date).ok());
-        let body = answer.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
-        match body {
-            Ok(body) => {
-                let at = date.unwrap_or_else(SystemTime::now);
-                let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                Ok(Done { body, at: UnixTime::default().after(at), address })
-            }
-            Err(error) => {
-                let message = format!("{address}: {}", in_words(&error));
-                Err(NotDone { message, perhaps: true })
-            }
-        }
-    }
-}
-
-fn header(answer: &Response<Body>, name: HeaderName) -> Option<&str> {
-    answer.headers().get(name)?.to_str().ok()
-}
-
-/// Reads `Retry-After` in seconds (RFC 9110 §10.2.3). The filter and Envoy never send a date.
-fn retry_after(answer: &Response<Body>) -> Duration {
-    let seconds = header(answer, RETRY_AFTER).and_then(|text| text.trim().parse().ok());
-    Duration::from_secs(seconds.unwrap_or(1).max(1))
-}
-
-/// Describes why there is no answer. The library's own message for an unknown host is hard to read.
-pub(super) fn in_words(error: &ureq::Error) -> String {
-    match error {
-        ureq::Error::HostNotFound => "there is no host of this name".into(),
-        ureq::Error::Timeout(_) => "no answer in time".into(),
-        ureq::Error::Io(error) => match error.get_ref().and_then(|it| it.downcast_ref()) {
-            Some(error) => of_tls(error),
-            None => escaped(&error.to_string()),
-        },
-        ureq::Error::Rustls(error) => of_tls(error),
-        error => escaped(&error.to_string()),
-    }
-}
-
-fn of_tls(error: &rustls::Error) -> String {
-    match error {
-        rustls::Error::InvalidCertificate(why) => distrusted(why),
-        rustls::Error::InvalidMessage(_) => {
-            "this port does not speak TLS: if it is the right one, the address begins with http://"
-                .to_owned()
-        }
-        error => escaped(&error.to_string()),
-    }
-}
-
-fn distrusted(why: &rustls::CertificateError) -> String {
-    format!(
-        "its certificate is not trusted: {}. --cacert names an authority of your own",
-        escaped(&why.to_string())
-    )
-}
-
-/// Returns true if the request cannot have reached the service.
-fn never_arrived(error: &ureq::Error) -> bool {
-    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
-    match error {
-        ureq::Error::HostNotFound
-        | ureq::Error::ConnectionFailed
-        | ureq::Error::ConnectProxyFailed(_)
-        | ureq::Error::Rustls(_)
-        | ureq::Error::Tls(_)
-        | ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => true,
-        ureq::Error::Io(error) => {
-            let from_tls = error.get_ref().is_some_and(|it| it.is::<rustls::Error>());
-            // The standard library has no kind for it. If its message changes, more outcomes count
-            // as unknown.
-            let unknown_host = error.to_string().starts_with("failed to lookup");
-            let unreachable = [ConnectionRefused, HostUnreachable, NetworkUnreachable];
-            from_tls || unknown_host || unreachable.contains(&error.kind())
-        }
-        _ => false,
     }
 }
 
 /// Describes a refusal. The service's own description comes last, because it may be a proxy's.
-fn refused(mut answer: Response<Body>, address: &str, scope: &str) -> NotDone {
-    let status = answer.status().as_u16();
-    let location = header(&answer, LOCATION).map(escaped);
-    let body = answer.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
-    let body: Value = body.ok().and_then(|it| serde_json::from_slice(&it).ok()).unwrap_or_default();
+fn refused(answer: &Reply, address: &str, scope: &str) -> NotDone {
+    let status = answer.status;
+    let location = answer.header(LOCATION).map(escaped);
+    let body = answer.json();
     let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
     let error = text("error");
     let told = match text("error_description") {
@@ -460,35 +230,4 @@ fn refused(mut answer: Response<Body>, address: &str, scope: &str) -> NotDone {
     let told = if told.is_empty() { told } else { format!(" ({told})") };
     let perhaps = status >= 500 && status != 503;
     NotDone { message: format!("{address}: {status}: {meaning}{told}"), perhaps }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_base_address_is_an_http_url_without_user_query_or_fragment() {
-        #[rustfmt::skip]
-        let cases = [
-            ("https://auth.example.com",            Some(("https://auth.example.com", false))),
-            ("https://auth.example.com/tenant-a/",  Some(("https://auth.example.com/tenant-a", false))),
-            ("http://127.0.0.1:10000",              Some(("http://127.0.0.1:10000", false))),
-            ("http://[::1]:10000/",                 Some(("http://[::1]:10000", false))),
-            ("http://localhost",                    Some(("http://localhost", false))),
-            ("http://auth.example.com",             Some(("http://auth.example.com", true))),
-            ("http://127.0.0.1.example.com",        Some(("http://127.0.0.1.example.com", true))),
-            ("auth.example.com",                    None),
-            ("/api",                                None),
-            ("ftp://auth.example.com",              None),
-            ("https://me:secret@auth.example.com",  None),
-            ("https://auth.example.com?x=1",        None),
-            ("https://auth.example.com/#x",         None),
-            ("",                                    None),
-        ];
-        for (text, expected) in cases {
-            let expected =
-                expected.map(|(address, in_clear)| Base { address: address.to_owned(), in_clear });
-            assert_eq!(base_address(text).ok(), expected, "{text}");
-        }
-    }
 }

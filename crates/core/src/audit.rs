@@ -209,7 +209,7 @@ pub(crate) struct Facts {
 
 /// One line of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Event {
+pub(crate) struct AuditEvent {
     event: &'static str,
     #[serde(skip)]
     operation: Operation,
@@ -302,21 +302,21 @@ impl Trail {
     }
 
     /// Makes the event of a granted request.
-    pub(crate) fn granted(&self) -> Event {
+    pub(crate) fn granted(&self) -> AuditEvent {
         let granted = self.operation.names().granted;
         let (event, counter) = self.instead.get().unwrap_or(granted);
         self.event(event, Some(counter))
     }
 
     /// Makes the event of a refused request.
-    pub(crate) fn refused(&self, error: &'static str, reason: &'static str) -> Event {
+    pub(crate) fn refused(&self, error: &'static str, reason: &'static str) -> AuditEvent {
         let refused = self.operation.names().refused;
         let event = self.event(self.not_done.get().unwrap_or(refused), None);
-        Event { error: Some(error), reason: Some(reason), ..event }
+        AuditEvent { error: Some(error), reason: Some(reason), ..event }
     }
 
     /// Makes the event of a request whose caller left before the answer.
-    pub(crate) fn abandoned(&self) -> Event {
+    pub(crate) fn abandoned(&self) -> AuditEvent {
         if self.done.get() {
             self.note(|facts| facts.caller_gone = true);
             return self.granted();
@@ -324,9 +324,9 @@ impl Trail {
         self.refused("abandoned", "caller_gone")
     }
 
-    fn event(&self, event: &'static str, counter: Option<&'static str>) -> Event {
+    fn event(&self, event: &'static str, counter: Option<&'static str>) -> AuditEvent {
         let (operation, facts) = (self.operation, self.facts.take());
-        Event { event, operation, counter, facts, error: None, reason: None }
+        AuditEvent { event, operation, counter, facts, error: None, reason: None }
     }
 
     /// Makes the alarm about a token that was minted without the approvals that it needed, as one
@@ -395,7 +395,7 @@ impl Replay {
     }
 }
 
-impl Event {
+impl AuditEvent {
     /// Returns the counter that the event moves.
     pub(crate) fn counter(&self) -> Cow<'static, str> {
         self.counter.map_or_else(

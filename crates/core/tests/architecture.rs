@@ -3,8 +3,8 @@
 //! and its benchmarks.
 #![cfg(test)]
 
-#[path = "architecture/public_face.rs"]
-mod public_face;
+#[path = "architecture/names.rs"]
+mod names;
 #[path = "architecture/source.rs"]
 mod source;
 

@@ -1,7 +1,7 @@
 //! Checks the guard's own configuration: it must be valid, its rules must take effect, and it must
 //! read the filter's revocations.
 
-use impersonation_core::config::{GuardConfig, GuardStore, Mode, Store};
+use impersonation_core::config::{GuardConfig, GuardStore, Mode, StoreSettings};
 
 use super::clusters::Clusters;
 use super::findings::{Doubt, Findings, Severity};
@@ -148,20 +148,20 @@ fn check_store(
     let store = member_path(&path, "store");
     let other = &issuer.plugin.config.path;
     match (&config.store, &issuer.checked.config.store) {
-        (GuardStore::SharedData, Store::SharedData { .. }) => {}
-        (GuardStore::SharedData, Store::Etcd(_)) => {
+        (GuardStore::SharedData, StoreSettings::SharedData { .. }) => {}
+        (GuardStore::SharedData, StoreSettings::Etcd(_)) => {
             let text = format!(
                 "the guard's store must have etcd, as in {other}: it learns of no revocation of another Envoy"
             );
             faults.push((Severity::Problem, Doubt::new(store, text)));
         }
-        (GuardStore::Etcd { .. }, Store::SharedData { .. }) => {
+        (GuardStore::Etcd { .. }, StoreSettings::SharedData { .. }) => {
             let text = format!(
                 "the guard's store must have shared_data, as in {other}: in etcd there is no revocation"
             );
             faults.push((Severity::Problem, Doubt::new(store, text)));
         }
-        (GuardStore::Etcd { settings, .. }, Store::Etcd(of_filter)) => {
+        (GuardStore::Etcd { settings, .. }, StoreSettings::Etcd(of_filter)) => {
             let etcd = member_path(&store, "etcd");
             if settings.prefix != of_filter.prefix {
                 let text = format!(

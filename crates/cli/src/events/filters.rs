@@ -6,15 +6,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ureq::Agent;
-
 use crate::Failure;
-use crate::service::{Base, agent, in_words};
+use crate::http::{Ask, Base, Client, in_words};
 
 const METRICS: &str = "/stats/prometheus?filter=impersonation_";
-
-/// More than the metrics of an Envoy with thousands of clusters.
-const LONGEST_METRICS: u64 = 64 << 20;
 
 /// The counter of a sender's events, by what they led to.
 const EVENTS: &str = "impersonation_sender_events_total";
@@ -27,7 +22,7 @@ const VERIFICATION: &str = "verification";
 
 /// The Envoys whose filters may receive the events of one sender.
 pub(super) struct Filters {
-    envoys: Vec<(String, Agent)>,
+    envoys: Vec<(String, Client)>,
     sender: usize,
 }
 
@@ -64,7 +59,7 @@ impl Filters {
     ) -> Result<Self, Failure> {
         let envoys = addresses.iter().map(|Base { address, .. }| {
             let cacert = cacert.filter(|_| address.starts_with("https:"));
-            agent(address, cacert).map(|agent| (address.clone(), agent))
+            Client::new(address, cacert).map(|client| (address.clone(), client))
         });
         Ok(Self { envoys: envoys.collect::<Result<_, _>>()?, sender })
     }
@@ -75,16 +70,16 @@ impl Filters {
 
     /// Reads the counters of each Envoy.
     pub(super) fn read(&self) -> Result<Vec<(&str, Counts)>, Failure> {
-        let read = |(address, agent): &(String, Agent)| {
+        let read = |(address, client): &(String, Client)| {
             let failed = |error: ureq::Error| Failure::new(address, in_words(&error));
-            let mut answer = agent.get(format!("{address}{METRICS}")).call().map_err(failed)?;
-            if answer.status() != 200 {
-                let told =
-                    format!("{} at {METRICS}: no metrics of Envoy", answer.status().as_u16());
+            let answer = client.ask(Ask::Get, &format!("{address}{METRICS}"), None);
+            let answer = answer.map_err(failed)?;
+            if answer.status != 200 {
+                let told = format!("{} at {METRICS}: no metrics of Envoy", answer.status);
                 return Err(Failure::new(address, told));
             }
-            let limit = answer.body_mut().with_config().limit(LONGEST_METRICS);
-            Ok(counts(&limit.read_to_string().map_err(failed)?, self.sender))
+            let text = answer.body.map_err(failed)?;
+            Ok(counts(&String::from_utf8_lossy(&text), self.sender))
         };
         self.envoys.iter().map(|envoy| Ok((&*envoy.0, read(envoy)?))).collect()
     }

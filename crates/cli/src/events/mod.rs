@@ -17,7 +17,7 @@ use clap::{Args, Subcommand};
 
 use self::filters::Filters;
 use self::transmitter::{Stream, Transmitter};
-use super::service::{Base, base_address};
+use super::http::{Base, base_address};
 use super::{Failure, Verdict};
 
 /// Sets up and looks after a stream of security events (Shared Signals Framework 1.0, push).

@@ -4,7 +4,7 @@
 //! The order matters. The filters' counters are read first: some transmitters send a verification
 //! event as soon as they have a stream, and that event is proof too.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,14 +18,14 @@ use super::report::Report;
 use super::transmitter::{Stream, Transmitter, Wanted};
 use super::{Parties, discover};
 use crate::duration::duration;
-use crate::service::base_address;
-use crate::{Failure, Verdict, open};
+use crate::http::base_address;
+use crate::{Failure, Verdict, text_in};
 
 /// The pause between two looks at the counters.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// More than any header that a server accepts.
-const LONGEST_HEADER: u64 = 8 << 10;
+const LONGEST_HEADER: usize = 8 << 10;
 
 /// Creates the stream of security events from a transmitter to the filter, or updates it, and waits
 /// until a verification event has arrived at the filter.
@@ -206,14 +206,10 @@ fn refused_meanwhile(now: &[(&str, Counts)], before: &[(&str, Counts)]) -> Strin
 /// Reads the `Authorization` header for the transmitter: one line of visible characters and spaces
 /// (RFC 9110 §5.5).
 fn header_in(file: &Path) -> Result<Secret<String>, Failure> {
-    let mut text = String::new();
-    open(file)
-        .and_then(|file| file.take(LONGEST_HEADER).read_to_string(&mut text))
-        .map_err(|error| Failure::new(file.display(), error))?;
+    let text = text_in(file)?;
     let header = text.trim();
     let fits = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
-    let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
-    match !header.is_empty() && length < LONGEST_HEADER && header.bytes().all(fits) {
+    match !header.is_empty() && header.len() < LONGEST_HEADER && header.bytes().all(fits) {
         true => Ok(Secret::new(header.to_owned())),
         false => Err(Failure::new(
             file.display(),

@@ -6,19 +6,17 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use impersonation_core::secret::Secret;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use ureq::Agent;
 use ureq::http::Uri;
 
 use crate::Failure;
 use crate::display::{Keep, escaped, shortened};
-use crate::service::{agent, base_address, encoded, in_words, token, token_in};
+use crate::http::{Ask, Client, Reply, base_address, encoded, in_words, shown, token_from};
 
 /// The environment variable with the access token, if no file is given.
 const TOKEN: &str = "TRANSMITTER_TOKEN";
@@ -28,16 +26,10 @@ const WELL_KNOWN: &str = "/.well-known/ssf-configuration";
 /// Push (RFC 8935), as SSF 1.0 §6.1.1 names it.
 pub(super) const PUSH: &str = "urn:ietf:rfc:8935";
 
-/// More than any answer of a transmitter that is read.
-const LONGEST_ANSWER: u64 = 1 << 20;
-
 /// How much of a transmitter's own words a message repeats.
 const LONGEST_WORDS: usize = 200;
 
-/// How long a transmitter that says it is unavailable is asked again.
-const PATIENCE: Duration = Duration::from_secs(8);
-
-/// The pause before the next request if a transmitter names none.
+/// The least pause before the next verification.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The transmitter's configuration (SSF 1.0 §7.1).
@@ -127,7 +119,7 @@ impl Status {
     }
 }
 
-/// What a stream is to be.
+/// The settings that a stream is asked to have.
 pub(super) struct Wanted<'w> {
     pub(super) endpoint: &'w str,
     pub(super) authorization: Option<&'w Secret<String>>,
@@ -158,22 +150,15 @@ impl Wanted<'_> {
     }
 }
 
-/// A request to the transmitter.
-enum Ask<'a> {
-    Get,
-    Post(&'a Value),
-    Patch(&'a Value),
-}
-
 /// A transmitter whose configuration was read.
 pub(super) struct Transmitter {
     configuration: Configuration,
-    client: Client,
+    clients: Clients,
 }
 
-/// The HTTP client: one connection pool for each origin, because a proxy belongs to an origin.
-struct Client {
-    agents: RefCell<Vec<(String, Agent)>>,
+/// The HTTP clients: one for each origin, because a proxy belongs to an origin.
+struct Clients {
+    of_origins: RefCell<Vec<(String, Client)>>,
     cacert: Option<PathBuf>,
     token: Secret<String>,
     /// The scheme of the issuer. No request uses a weaker one.
@@ -189,47 +174,36 @@ impl Transmitter {
         token_file: Option<&Path>,
         cacert: Option<&Path>,
     ) -> Result<Self, Failure> {
-        let token = match token_file {
-            Some(file) => token_in(file)?,
-            None => token(
-                TOKEN,
-                &std::env::var(TOKEN).map_err(|_| {
-                    Failure(format!("no access token: give --token-file, or set {TOKEN}"))
-                })?,
-            )?,
-        };
-        if base_address(issuer).is_ok_and(|base| base.in_clear) {
-            eprintln!(
-                "impersonation-filter: {issuer} is not https: the access token is sent in clear"
-            );
+        let token = token_from(token_file, TOKEN)?;
+        if let Ok(base) = base_address(issuer) {
+            base.warn_if_in_clear();
         }
-        let client = Client {
-            agents: RefCell::default(),
+        let clients = Clients {
+            of_origins: RefCell::default(),
             cacert: cacert.map(Path::to_path_buf),
             token,
             is_https: issuer.starts_with("https:"),
             secret: RefCell::default(),
         };
         let [address, appended] = well_known(issuer);
-        let found = match client.fetch(&address)? {
+        let found = match clients.fetch(&address)? {
             // Some transmitters have their configuration where OpenID Connect Discovery would have
             // it: behind the issuer's path. The issuer in it must be the same in any case.
-            (404, _) if appended != address => client.fetch(&appended)?,
+            Reply { status: 404, .. } if appended != address => clients.fetch(&appended)?,
             found => found,
         };
-        let (200, body) = found else {
-            return Err(Failure(format!(
-                "{address}: {}: no configuration of a transmitter",
-                found.0
-            )));
-        };
-        let configuration: Configuration = serde_json::from_slice(&body)
-            .map_err(|_| Failure(format!("{address}: no configuration of a transmitter")))?;
+        if found.status != 200 {
+            let status = found.status;
+            return Err(Failure(format!("{address}: {status}: no configuration of a transmitter")));
+        }
+        let configuration: Configuration =
+            serde_json::from_slice(&found.body.map_err(failed(&address))?)
+                .map_err(|_| Failure(format!("{address}: no configuration of a transmitter")))?;
         if configuration.issuer != issuer {
             let theirs = shortened(&escaped(&configuration.issuer), LONGEST_WORDS, Keep::Beginning);
             return Err(Failure(format!("{address}: the issuer is {theirs}, not {issuer}")));
         }
-        Ok(Self { configuration, client })
+        Ok(Self { configuration, clients })
     }
 
     /// The address of the transmitter's keys.
@@ -253,7 +227,7 @@ impl Transmitter {
     /// Returns the streams of this receiver.
     pub(super) fn streams(&self) -> Result<Vec<Stream>, Failure> {
         let endpoint = self.endpoint("configuration_endpoint")?;
-        let all = match self.read(&Ask::Get, &endpoint)? {
+        let all = match self.read(Ask::Get, &endpoint)? {
             Value::Array(all) => all,
             // Without a stream, some transmitters answer 404 or 204.
             Value::Null => Vec::new(),
@@ -275,15 +249,17 @@ impl Transmitter {
     }
 
     fn change(&self, wanted: &Wanted<'_>, id: Option<&str>) -> Result<Stream, Failure> {
-        self.client.secret.replace(wanted.authorization.map(|it| Secret::new(it.expose().clone())));
+        self.clients
+            .secret
+            .replace(wanted.authorization.map(|it| Secret::new(it.expose().clone())));
         let endpoint = self.endpoint("configuration_endpoint")?;
         let body = wanted.to_json(id);
         let ask = if id.is_some() { Ask::Patch(&body) } else { Ask::Post(&body) };
-        let answer: Value = self.read(&ask, &endpoint)?;
+        let answer: Value = self.read(ask, &endpoint)?;
         // A transmitter that accepts an update for later need not answer with the stream.
         match (serde_json::from_value(answer), id) {
             (Ok(stream), _) => Ok(stream),
-            (Err(_), Some(id)) => self.read(&Ask::Get, &of_stream(&endpoint, id)),
+            (Err(_), Some(id)) => self.read(Ask::Get, &of_stream(&endpoint, id)),
             (Err(_), None) => Err(not_as_specified(&endpoint)),
         }
     }
@@ -294,14 +270,14 @@ impl Transmitter {
             return Ok(None);
         }
         let endpoint = self.endpoint("status_endpoint")?;
-        self.read(&Ask::Get, &of_stream(&endpoint, &stream.stream_id)).map(Some)
+        self.read(Ask::Get, &of_stream(&endpoint, &stream.stream_id)).map(Some)
     }
 
     /// Asks the transmitter to send events on this stream.
     pub(super) fn enable(&self, stream: &Stream) -> Result<(), Failure> {
         let endpoint = self.endpoint("status_endpoint")?;
         let body = json!({"stream_id": stream.stream_id, "status": "enabled"});
-        self.read::<Value>(&Ask::Post(&body), &endpoint).map(|_| ())
+        self.read::<Value>(Ask::Post(&body), &endpoint).map(|_| ())
     }
 
     /// Asks for a verification event. A transmitter may refuse to send them in quick succession:
@@ -309,12 +285,13 @@ impl Transmitter {
     pub(super) fn verify(&self, stream: &Stream, state: &str) -> Result<Option<Duration>, Failure> {
         let endpoint = self.endpoint("verification_endpoint")?;
         let body = json!({"stream_id": stream.stream_id, "state": state});
-        let (status, body, wait) = self.client.send(&Ask::Post(&body), &endpoint)?;
+        let answer = self.clients.send(Ask::Post(&body), &endpoint)?;
         let interval = stream.min_verification_interval.unwrap_or_default().clamp(1.0, 600.0);
-        match status {
+        let interval = Duration::from_secs_f64(interval);
+        match answer.status {
             200..=299 => Ok(None),
-            429 | 503 => Ok(Some(wait.unwrap_or(Duration::from_secs_f64(interval)).max(PAUSE))),
-            _ => Err(self.client.refused(&endpoint, status, &body)),
+            429 | 503 => Ok(Some(answer.retry_after().unwrap_or(interval).max(PAUSE))),
+            _ => Err(self.clients.refused(&endpoint, &answer)),
         }
     }
 
@@ -336,18 +313,18 @@ impl Transmitter {
         let endpoint = endpoint.as_deref().ok_or_else(|| {
             Failure(format!("the transmitter has no {name}: its streams are set up in another way"))
         })?;
-        self.client.check(endpoint).map(|()| endpoint.to_owned())
+        self.clients.check(endpoint).map(|()| endpoint.to_owned())
     }
 
-    fn read<T: DeserializeOwned>(&self, ask: &Ask<'_>, endpoint: &str) -> Result<T, Failure> {
-        let body = self.client.ask(ask, endpoint)?;
+    fn read<T: DeserializeOwned>(&self, ask: Ask<'_>, endpoint: &str) -> Result<T, Failure> {
+        let body = self.clients.ask(ask, endpoint)?;
         let body = if body.is_empty() { b"null" } else { &*body };
         serde_json::from_slice(body).map_err(|_| not_as_specified(endpoint))
     }
 }
 
-/// The addresses at which a transmitter may have its configuration: the one of SSF 1.0 §7.2, and the
-/// one behind the issuer's path.
+/// The addresses at which a transmitter may have its configuration: the one of SSF 1.0 §7.2, and
+/// the one behind the issuer's path.
 fn well_known(issuer: &str) -> [String; 2] {
     let issuer = issuer.trim_end_matches('/');
     let host = issuer.find("://").map_or(0, |at| at.saturating_add(3));
@@ -370,13 +347,11 @@ fn not_as_specified(address: &str) -> Failure {
     Failure(format!("{address}: the answer is not one of the Shared Signals Framework 1.0"))
 }
 
-/// An address without its query, safe to print.
-fn shown(address: &str) -> String {
-    let address = address.split('?').next().unwrap_or_default();
-    shortened(&escaped(address), LONGEST_WORDS, Keep::Beginning)
+fn failed(address: &str) -> impl Fn(ureq::Error) -> Failure {
+    move |error| Failure(format!("{}: {}", shown(address), in_words(&error)))
 }
 
-impl Client {
+impl Clients {
     /// Refuses an address to which the access token must not go.
     fn check(&self, address: &str) -> Result<(), Failure> {
         let wrong = |told: &str| Failure(format!("{}: {told}", shown(address)));
@@ -394,71 +369,42 @@ impl Client {
 
     /// Sends a request with the access token, and returns the body of a success: nothing, if what
     /// was asked for is not there.
-    fn ask(&self, ask: &Ask<'_>, address: &str) -> Result<Vec<u8>, Failure> {
-        let began = Instant::now();
-        loop {
-            let (status, body, wait) = self.send(ask, address)?;
-            let wait = wait.unwrap_or(PAUSE).max(PAUSE);
-            if matches!(status, 429 | 503) && began.elapsed().saturating_add(wait) <= PATIENCE {
-                let at = shown(address);
-                eprintln!("{at}: {status}, trying again in {} s", wait.as_secs());
-                sleep(wait);
-                continue;
-            }
-            return match (status, ask) {
-                (200..=299, _) => Ok(body),
-                (404, Ask::Get) => Ok(Vec::new()),
-                _ => Err(self.refused(address, status, &body)),
-            };
+    fn ask(&self, ask: Ask<'_>, address: &str) -> Result<Vec<u8>, Failure> {
+        let answer = self.client(address)?.ask_patiently(ask, address, &self.token);
+        let answer = answer.map_err(failed(address))?;
+        match (answer.status, ask) {
+            (200..=299, _) => answer.body.map_err(failed(address)),
+            (404, Ask::Get) => Ok(Vec::new()),
+            _ => Err(self.refused(address, &answer)),
         }
     }
 
     /// Sends a request without the access token.
-    fn fetch(&self, address: &str) -> Result<(u16, Vec<u8>), Failure> {
-        let answer = self.agent(address)?.get(address).call();
-        let (status, body, _) = read(answer, address)?;
-        Ok((status, body))
+    fn fetch(&self, address: &str) -> Result<Reply, Failure> {
+        self.client(address)?.ask(Ask::Get, address, None).map_err(failed(address))
     }
 
-    fn send(
-        &self,
-        ask: &Ask<'_>,
-        address: &str,
-    ) -> Result<(u16, Vec<u8>, Option<Duration>), Failure> {
-        let bearer = format!("Bearer {}", self.token.expose());
-        let agent = self.agent(address)?;
-        let answer = match ask {
-            Ask::Get => agent.get(address).header("authorization", bearer).call(),
-            Ask::Post(body) | Ask::Patch(body) => {
-                let request = match ask {
-                    Ask::Patch(_) => agent.patch(address),
-                    _ => agent.post(address),
-                };
-                request
-                    .header("authorization", bearer)
-                    .header("content-type", "application/json")
-                    .send(body.to_string())
-            }
-        };
-        read(answer, address)
+    /// Sends a request with the access token once.
+    fn send(&self, ask: Ask<'_>, address: &str) -> Result<Reply, Failure> {
+        self.client(address)?.ask(ask, address, Some(&self.token)).map_err(failed(address))
     }
 
-    /// Returns the agent for the origin of this address.
-    fn agent(&self, address: &str) -> Result<Agent, Failure> {
+    /// Returns the client for the origin of this address.
+    fn client(&self, address: &str) -> Result<Client, Failure> {
         let uri: Uri = address.parse().map_err(|error| Failure::new(shown(address), error))?;
         let origin = format!("{:?}{:?}", uri.scheme_str(), uri.authority());
-        let mut agents = self.agents.borrow_mut();
-        if let Some((_, agent)) = agents.iter().find(|(of, _)| *of == origin) {
-            return Ok(agent.clone());
+        let mut clients = self.of_origins.borrow_mut();
+        if let Some((_, client)) = clients.iter().find(|(of, _)| *of == origin) {
+            return Ok(client.clone());
         }
-        let made = agent(address, self.cacert.as_deref())?;
-        agents.push((origin, made.clone()));
+        let made = Client::new(address, self.cacert.as_deref())?;
+        clients.push((origin, made.clone()));
         Ok(made)
     }
 
     /// Describes a refusal, with the transmitter's own words last.
-    fn refused(&self, address: &str, status: u16, body: &[u8]) -> Failure {
-        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    fn refused(&self, address: &str, answer: &Reply) -> Failure {
+        let (status, body) = (answer.status, answer.json());
         let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
         let words = ["error", "err", "error_description", "description"].map(text);
         let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
@@ -485,20 +431,6 @@ impl Client {
         }
         shortened(&escaped(&words), LONGEST_WORDS, Keep::Beginning)
     }
-}
-
-/// Reads an answer: its status, its body, and the pause that it asks for.
-fn read(
-    answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    address: &str,
-) -> Result<(u16, Vec<u8>, Option<Duration>), Failure> {
-    let failed = |error: &ureq::Error| Failure(format!("{}: {}", shown(address), in_words(error)));
-    let mut answer = answer.map_err(|error| failed(&error))?;
-    let status = answer.status().as_u16();
-    let wait = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
-    let wait = wait.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
-    let body = answer.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
-    Ok((status, body.map_err(|error| failed(&error))?, wait))
 }
 
 #[cfg(test)]
@@ -539,14 +471,14 @@ mod tests {
             ("",                                   false, false),
         ];
         for (address, is_https, accepted) in cases {
-            let client = Client {
-                agents: RefCell::default(),
+            let clients = Clients {
+                of_origins: RefCell::default(),
                 cacert: None,
                 token: Secret::new(String::new()),
                 is_https,
                 secret: RefCell::default(),
             };
-            assert_eq!(client.check(address).is_ok(), accepted, "{address}");
+            assert_eq!(clients.check(address).is_ok(), accepted, "{address}");
         }
     }
 }

@@ -6,6 +6,8 @@ use serde_json::Value;
 use ureq::Body;
 use ureq::http::Response;
 
+use crate::http::retry_after;
+
 /// More of a response than any check reads.
 const LONGEST: u64 = 1 << 20;
 
@@ -47,7 +49,7 @@ impl Answer {
             Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
         };
         let challenge = header("www-authenticate").unwrap_or_default();
-        let retry_after = header("retry-after").and_then(|text| text.trim().parse().ok());
+        let retry_after = retry_after(response.headers());
         let nonce = header("dpop-nonce");
         let (location, from_upstream) = (header("location"), header(FROM_UPSTREAM).is_some());
         let status = response.status().as_u16();
@@ -60,7 +62,7 @@ impl Answer {
             status,
             from_upstream,
             challenge,
-            retry_after: retry_after.map(Duration::from_secs),
+            retry_after,
             location,
             nonce,
             body: body.unwrap_or_default(),

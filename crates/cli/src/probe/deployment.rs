@@ -5,7 +5,6 @@
 //! `DELETE` of that path by its caller ends what the token was exchanged for, too. So the end of the
 //! probe needs no answer to an exchange, and no operator.
 
-use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -16,16 +15,16 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use impersonation_core::secret::Secret;
 use serde_json::{Value, json};
+use ureq::AsSendBody;
 use ureq::http::{Method, Request};
-use ureq::{Agent, AsSendBody};
 
 use super::answer::{Answer, Reading};
 use super::credential::{Credential, Key, Target};
 use super::interruption::Interruption;
 use super::report::{Group, Outcome, Report};
 use super::settings::Settings;
-use crate::Failure;
-use crate::service::{Base, agent, encoded, in_words, token_in};
+use crate::http::{Base, Client, bearer, encoded, in_words, token_in};
+use crate::{Failure, text_in};
 
 const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
@@ -42,21 +41,18 @@ pub(super) struct At {
     /// The address as clients see it, for proofs: without its path if it is another one than
     /// `address`.
     origin: Option<String>,
-    agent: Agent,
+    client: Client,
     /// Milliseconds of [`PATIENCE`] that were spent here.
     waited: AtomicU64,
 }
 
 impl At {
     fn new(base: &Base, cacert: Option<&Path>, origin: Option<&Base>) -> Result<Self, Failure> {
-        let Base { address, in_clear } = base.clone();
-        if in_clear {
-            eprintln!(
-                "impersonation-filter: {address} is not https: access tokens are sent in clear"
-            );
-        }
+        base.warn_if_in_clear();
+        let address = base.address.clone();
         let origin = origin.map(|origin| origin.address.clone());
-        Ok(Self { agent: agent(&address, cacert)?, address, origin, waited: AtomicU64::new(0) })
+        let client = Client::new(&address, cacert)?;
+        Ok(Self { address, origin, client, waited: AtomicU64::new(0) })
     }
 
     /// The address of `target` as clients see it. Proofs name it.
@@ -74,9 +70,7 @@ impl At {
         reading: Reading,
     ) -> Result<Answer, Failure> {
         let asked = Instant::now();
-        // `post`, a method of no standard, is one of the attempts.
-        let request = self.agent.configure_request(request).allow_non_standard_methods(true);
-        let answer = self.agent.run(request.build());
+        let answer = self.client.send(request);
         answer.map(|answer| Answer::read(answer, reading, asked)).map_err(|error| {
             let told = match error {
                 // These repeat the address with its query.
@@ -93,8 +87,7 @@ impl At {
         request: Request<()>,
         longest: Duration,
     ) -> Result<ureq::http::Response<ureq::Body>, Failure> {
-        let request = self.agent.configure_request(request).timeout_global(Some(longest)).build();
-        let answer = self.agent.run(request);
+        let answer = self.client.open(request, longest);
         answer.map_err(|error| Failure::new(&self.address, in_words(&error)))
     }
 
@@ -489,10 +482,6 @@ impl Deployment {
     }
 }
 
-pub(super) fn bearer(token: &Secret<String>) -> String {
-    format!("Bearer {}", token.expose())
-}
-
 fn deletion(at: &At, path: &str, id: &str, token: &Secret<String>) -> Result<Request<()>, Failure> {
     let request = Request::builder()
         .method(Method::DELETE)
@@ -511,7 +500,7 @@ pub(super) fn built<B>(
 }
 
 fn secret_in(file: &Path) -> Result<Secret<String>, Failure> {
-    let text = fs::read_to_string(file).map_err(|error| Failure::new(file.display(), error))?;
+    let text = text_in(file)?;
     let secret = text.trim_end_matches(['\r', '\n']);
     match secret.is_empty() || secret.contains(['\r', '\n']) {
         true => Err(Failure::new(file.display(), "expected a client secret and nothing else")),

@@ -1,6 +1,5 @@
 //! The deployment to probe, and the files with the credentials for it.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,8 +8,8 @@ use serde_json::Value;
 
 use crate::check::read_yaml;
 use crate::duration::duration;
-use crate::service::{Base, base_address};
-use crate::{Failure, open};
+use crate::http::{Base, base_address};
+use crate::{Failure, text_in};
 
 /// Proves from outside that a running deployment holds: each subject token is exchanged once, the
 /// guard stands before each API, and an ended impersonation is refused everywhere.
@@ -241,9 +240,7 @@ impl Arguments {
 /// Reads a file as if its members were flags, so that a flag is declared once.
 fn from_file(file: &Path) -> Result<Arguments, Failure> {
     let wrong = |error: &dyn std::fmt::Display| Failure::new(file.display(), error);
-    let mut text = String::new();
-    open(file).and_then(|mut it| it.read_to_string(&mut text)).map_err(|it| wrong(&it))?;
-    let Value::Object(members) = read_yaml(&text).map_err(|error| wrong(&error))? else {
+    let Value::Object(members) = read_yaml(&text_in(file)?).map_err(|error| wrong(&error))? else {
         return Err(wrong(&"expected the flags as members of one object"));
     };
     let mut words = vec!["probe".to_owned()];

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use impersonation_core::one_line;
 use impersonation_core::time::UnixTime;
+use jiff::tz::Offset;
 
 use super::assemble::{ByNames, entry};
 use super::entry::{Kept, Lines, Totals};
@@ -87,7 +88,7 @@ impl Selection {
 #[derive(Debug)]
 pub(super) struct Collection {
     selection: Selection,
-    log_offset: i64,
+    log_offset: Offset,
     records: Sorter,
     revocations: BTreeSet<ByNames>,
     lines: Lines,
@@ -98,7 +99,7 @@ pub(super) struct Collection {
 }
 
 impl Collection {
-    pub(super) fn new(selection: Selection, log_offset: i64) -> Self {
+    pub(super) fn new(selection: Selection, log_offset: Offset) -> Self {
         Self {
             selection,
             log_offset,

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use impersonation_core::time::UnixTime;
+use jiff::tz::Offset;
 use memchr::{memchr, memmem};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
@@ -357,8 +358,8 @@ pub(super) struct Stripped<'a> {
     pub(super) time: Option<UnixTime>,
 }
 
-/// Removes the beginning of a line. `offset` is that of Envoy's clock from UTC, in milliseconds.
-pub(super) fn strip(line: &str, offset: i64) -> Result<Stripped<'_>, NoRecord> {
+/// Removes the beginning of a line. `offset` is that of Envoy's clock from UTC.
+pub(super) fn strip(line: &str, offset: Offset) -> Result<Stripped<'_>, NoRecord> {
     let line = line.trim_ascii();
     let start = line.find('{').ok_or(NoRecord::NotOurs)?;
     let (before, object) = line.split_at_checked(start).ok_or(NoRecord::NotOurs)?;
@@ -392,7 +393,7 @@ fn transport(before: &[u8]) -> (Option<UnixTime>, &[u8]) {
 
 /// Reads the beginning of Envoy's log lines for Wasm plugins:
 /// `[2026-11-22 21:39:24.223][2622][info][wasm] [source] wasm log name: `. Returns the time.
-fn envoy(before: &[u8], offset: i64) -> Option<Option<UnixTime>> {
+fn envoy(before: &[u8], offset: Offset) -> Option<Option<UnixTime>> {
     let mut rest = before;
     let mut fields = [&b""[..]; 4];
     for field in &mut fields {

@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, Args};
 use impersonation_core::time::UnixTime;
+use jiff::tz::Offset;
 
 use super::{Failure, Verdict, open};
 use collect::{Collection, Report, Selection};
@@ -76,8 +77,8 @@ pub(super) struct Arguments {
     #[arg(long, value_parser = when::argument)]
     until: Option<UnixTime>,
     /// The offset from UTC of the times in Envoy's own log, which have none.
-    #[arg(long, default_value = "Z", value_parser = offset, allow_hyphen_values = true)]
-    log_offset: i64,
+    #[arg(long, default_value = "Z", value_parser = when::offset, allow_hyphen_values = true)]
+    log_offset: Offset,
     /// Writes a page that can be printed.
     #[arg(long)]
     html: bool,
@@ -91,10 +92,6 @@ pub(super) struct Arguments {
     /// --user or --txn.
     #[arg(long, requires = "whose")]
     user_facing: bool,
-}
-
-fn offset(text: &str) -> Result<i64, String> {
-    when::offset(text.as_bytes()).ok_or_else(|| "expected an offset such as +02:00".to_owned())
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {

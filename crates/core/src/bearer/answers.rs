@@ -15,13 +15,13 @@ use crate::secret::Digest;
 const CACHE_CAPACITY: usize = 1024;
 
 /// The verdict about a token.
-pub(super) type Verdict = Result<Rc<VerifiedToken>, BearerError>;
+pub(super) type TokenVerdict = Result<Rc<VerifiedToken>, BearerError>;
 
 /// The verdicts of an endpoint, good and bad, for a short time each.
 #[derive(Debug)]
 pub(super) struct Answers {
     cache_duration: Duration,
-    verdicts: RefCell<ExpiringCache<Verdict>>,
+    verdicts: RefCell<ExpiringCache<TokenVerdict>>,
 }
 
 impl Answers {
@@ -31,12 +31,18 @@ impl Answers {
     }
 
     /// The verdict about a token, if it is remembered.
-    pub(super) fn get(&self, digest: &Digest, now: UnixTime) -> Option<Verdict> {
+    pub(super) fn get(&self, digest: &Digest, now: UnixTime) -> Option<TokenVerdict> {
         self.verdicts.borrow().get(digest, now)
     }
 
     /// Remembers a verdict for the cache duration, but not beyond `until`.
-    pub(super) fn insert(&self, digest: Digest, now: UnixTime, until: UnixTime, verdict: &Verdict) {
+    pub(super) fn insert(
+        &self,
+        digest: Digest,
+        now: UnixTime,
+        until: UnixTime,
+        verdict: &TokenVerdict,
+    ) {
         if !self.cache_duration.is_zero() {
             let until = until.min(now.after(self.cache_duration));
             self.verdicts.borrow_mut().insert(digest, now, until, verdict.clone());

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::answers::{Answers, Verdict};
+use super::answers::{Answers, TokenVerdict};
 use super::identity::{Identity, NameClaims};
 use super::jwt::confirmation;
 use super::scopes::Scopes;
@@ -28,7 +28,7 @@ use crate::upstream::{Upstream, ask};
 
 /// Verifies tokens by asking an introspection endpoint (RFC 7662).
 #[derive(Debug)]
-pub(super) struct Introspection {
+pub(super) struct IntrospectionVerifier {
     http_uri: HttpUri,
     /// The value of the `authorization` header with which the filter asks.
     credentials: Secret<String>,
@@ -108,7 +108,7 @@ impl IntrospectionAnswer {
     }
 }
 
-impl Introspection {
+impl IntrospectionVerifier {
     /// Creates a verifier with an empty memory.
     pub(super) fn new(config: config::Introspection) -> Self {
         let config::Introspection {
@@ -141,7 +141,7 @@ impl Introspection {
         names: &Names,
         token: &str,
         said_by_itself: (Option<&str>, Option<bool>),
-    ) -> Verdict {
+    ) -> TokenVerdict {
         let digest = Digest::of(token.as_bytes());
         let now = context.host().now();
         if let Some(verdict) = self.answers.get(&digest, now) {
@@ -172,7 +172,7 @@ impl Introspection {
         answer: IntrospectionAnswer,
         (issuer, is_marked): (Option<&str>, Option<bool>),
         now: UnixTime,
-    ) -> Verdict {
+    ) -> TokenVerdict {
         if !answer.active {
             return Err(BearerError::Inactive);
         }

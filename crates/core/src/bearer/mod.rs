@@ -17,10 +17,10 @@ mod userinfo;
 use std::rc::Rc;
 
 use cache::ExpiringCache;
-use introspection::Introspection;
+use introspection::IntrospectionVerifier;
 use jwt::JwtVerifier;
 pub(crate) use sign_in::SignIn;
-use userinfo::Userinfo;
+use userinfo::UserinfoVerifier;
 
 use crate::config::Verification;
 use crate::confirmation::{Confirmation, Possession};
@@ -34,8 +34,8 @@ use crate::upstream::{RemoteKeySet, UpstreamFailure};
 /// Verifies access tokens in the configured ways. The first way that applies decides.
 pub(crate) struct Verifier {
     jwt: Option<JwtVerifier>,
-    userinfo: Option<Userinfo>,
-    introspection: Option<Introspection>,
+    userinfo: Option<UserinfoVerifier>,
+    introspection: Option<IntrospectionVerifier>,
     names: Rc<Names>,
     /// The keys that sign impersonations. A token that they signed is refused.
     own_keys: Rc<KeySet>,
@@ -52,8 +52,8 @@ impl Verifier {
         crypto: Option<Rc<TestedCrypto>>,
     ) -> Self {
         let jwt = (!ways.jwt.is_empty()).then(|| JwtVerifier::new(ways.jwt));
-        let userinfo = ways.userinfo.map(Userinfo::new);
-        let introspection = ways.introspection.map(Introspection::new);
+        let userinfo = ways.userinfo.map(UserinfoVerifier::new);
+        let introspection = ways.introspection.map(IntrospectionVerifier::new);
         Self { jwt, userinfo, introspection, names, own_keys, crypto }
     }
 

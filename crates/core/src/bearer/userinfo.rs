@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::answers::{Answers, Verdict};
+use super::answers::{Answers, TokenVerdict};
 use super::identity::{Identity, NameClaims};
 use super::sign_in::{SignIn, SignInClaims};
 use super::{BearerError, VerifiedToken};
@@ -22,7 +22,7 @@ use crate::upstream::{Upstream, ask};
 /// Verifies tokens by asking a userinfo endpoint. A token that the endpoint accepts has the scope
 /// `openid`.
 #[derive(Debug)]
-pub(super) struct Userinfo {
+pub(super) struct UserinfoVerifier {
     http_uri: HttpUri,
     name_prefix: String,
     answers: Answers,
@@ -38,7 +38,7 @@ struct UserinfoAnswer {
     auth_time: Option<Value>,
 }
 
-impl Userinfo {
+impl UserinfoVerifier {
     /// Creates a verifier with an empty memory.
     pub(super) fn new(config: config::Userinfo) -> Self {
         let config::Userinfo { http_uri, name_prefix, cache_duration } = config;
@@ -54,7 +54,7 @@ impl Userinfo {
         names: &Names,
         token: &str,
         issuer: Option<&str>,
-    ) -> Verdict {
+    ) -> TokenVerdict {
         let digest = Digest::of(token.as_bytes());
         let now = context.host().now();
         if let Some(verdict) = self.answers.get(&digest, now) {
@@ -81,7 +81,7 @@ impl Userinfo {
         answer: UserinfoAnswer,
         issuer: Option<&str>,
         now: UnixTime,
-    ) -> Verdict {
+    ) -> TokenVerdict {
         if answer.act.is_some() || answer.txn.is_some() {
             return Err(BearerError::Delegated);
         }

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use super::kinds::{Integer, Lifetime, List};
+use super::kinds::{Integer, Lifetime, ListOf};
 use super::node::Node;
 use super::rules::{Rules, UserPattern};
-use super::section::{Kind, section};
+use super::section::{Raw, Refined, section};
 use super::subject_tokens::{ContextMember, ProtectedUser};
 use super::verification::{Authentication, Operators, Verification};
-
-#[cfg(test)]
-use super::describe::{Described, Descriptions};
 
 /// The most people who must approve one impersonation.
 pub(crate) const MOST_APPROVALS: u64 = 5;
@@ -47,7 +44,7 @@ impl Approvals {
 
 section! {
     /// Which mints need the approval of other people, and who may approve.
-    struct ApprovalsMembers {
+    pub(super) struct ApprovalsMembers under "approvals", "approvals" {
         /// How approvers and consenting users are verified. Approving needs the scope
         /// `impersonations:approve`, in addition to `required_scopes`.
         authentication: Authentication<Operators>,
@@ -56,7 +53,7 @@ section! {
         required: Integer<0, MOST_APPROVALS> = 1,
         /// Users whose impersonation at least one person must approve, written as in
         /// `subject_tokens.protected_users`, which still refuses its own.
-        protected_users: List<ProtectedUser> = [],
+        protected_users: ListOf<ProtectedUser> = [],
         /// How long a subject token that needs a decision can be exchanged, the wait included, in
         /// place of `subject_tokens.lifetime`.
         lifetime: Lifetime = "3600s",
@@ -70,15 +67,15 @@ section! {
     struct BreakGlassMembers {
         /// Members that the context of such a mint must have, in addition to
         /// `subject_tokens.required_context`.
-        required_context: List<ContextMember> = [],
+        required_context: ListOf<ContextMember> = [],
     }
 }
 
-impl Kind for Approvals {
+impl Refined for Approvals {
+    type From = ApprovalsMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let members = ApprovalsMembers::read(node)?;
+    fn refine(members: Raw<Self>, _: Node<'_>) -> Option<Self> {
         let break_glass = members.break_glass.map(|BreakGlassMembers { required_context }| {
             BreakGlass { rules: Rules { required_context, ..Rules::default() } }
         });
@@ -89,10 +86,5 @@ impl Kind for Approvals {
             lifetime: members.lifetime,
             break_glass,
         })
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        ApprovalsMembers::describe(descriptions).under(descriptions, "approvals", "approvals")
     }
 }

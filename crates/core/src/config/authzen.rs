@@ -1,13 +1,10 @@
 //! The policy decision point that decides about mints (AuthZEN Authorization API 1.0).
 
-use super::http_uri::{HttpUri, Upstream};
+use super::http_uri::{HttpUri, UpstreamUri};
 use super::node::Node;
-use super::section::{Kind, section};
-use super::source::Source;
+use super::section::{Raw, Refined, section};
+use super::source::DataSource;
 use crate::secret::Secret;
-
-#[cfg(test)]
-use super::describe::{Described, Descriptions};
 
 /// The policy decision point that decides about mints.
 #[derive(Debug)]
@@ -20,9 +17,9 @@ pub(crate) struct DecisionPoint {
 
 section! {
     /// The policy decision point that decides about mints, by the AuthZEN Authorization API 1.0.
-    struct DecisionPointMembers {
+    pub(super) struct DecisionPointMembers under "authzen", "decision points" {
         /// The address of its Access Evaluation API. The filter sends a `POST`.
-        http_uri: Upstream<false>,
+        http_uri: UpstreamUri<false>,
         /// The whole `Authorization` header of each request, such as `Bearer …`.
         authorization: HeaderValue => "the requests have none",
     }
@@ -31,38 +28,25 @@ section! {
 /// The value of a header field, inline or in an environment variable.
 struct HeaderValue;
 
-impl Kind for HeaderValue {
+impl Refined for HeaderValue {
+    type From = DataSource;
     type Value = String;
 
-    fn read(node: Node<'_>) -> Option<String> {
-        let (place, text) = Source::read_with_place(node)?;
+    fn refine(source: Raw<Self>, place: Node<'_>) -> Option<String> {
+        let (place, text) = (place.member(source.member), source.text);
         match text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.trim() == text {
             true => Some(text),
             false => place.problem("expected the value of a header field: printable ASCII"),
         }
     }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        Source::describe(descriptions)
-    }
 }
 
-impl Kind for DecisionPoint {
+impl Refined for DecisionPoint {
+    type From = DecisionPointMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let members = DecisionPointMembers::read(node)?;
+    fn refine(members: Raw<Self>, _: Node<'_>) -> Option<Self> {
         let authorization = members.authorization.map(Secret::new);
         Some(Self { http_uri: members.http_uri, authorization })
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        DecisionPointMembers::describe(descriptions).under(
-            descriptions,
-            "authzen",
-            "decision points",
-        )
     }
 }

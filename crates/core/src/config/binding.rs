@@ -2,14 +2,9 @@
 
 use super::kinds::{OneOf, Words};
 use super::node::Node;
-use super::section::{Kind, section};
-use super::source::Source;
-#[cfg(test)]
-use super::source::SourceMembers;
+use super::section::{Raw, Refined, section};
+use super::source::{SourceMembers, Sourced};
 use crate::secret::{Digest, Secret};
-
-#[cfg(test)]
-use super::describe::{Described, Descriptions};
 
 /// The kind of key that an access token must be bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +89,7 @@ const LEAST_SECRET: usize = 32;
 
 section! {
     /// Proofs of possession at the guard (DPoP, RFC 9449).
-    struct GuardDpopMembers {
+    pub(super) struct GuardDpopMembers {
         /// `required`: a proof needs a nonce of the guard's, which its refusal, 401
         /// `use_dpop_nonce`, contains. So an intercepted proof cannot be kept for later or used
         /// elsewhere.
@@ -108,21 +103,19 @@ section! {
 /// A secret that is long enough, as the key of nonces.
 struct NonceSecret;
 
-impl Kind for NonceSecret {
+impl Refined for NonceSecret {
+    type From = SourceMembers;
     type Value = Secret<[u8; 16]>;
 
-    fn read(node: Node<'_>) -> Option<Self::Value> {
-        let (place, text) = Source::read_with_place(node)?;
+    fn refine(members: Raw<Self>, place: Node<'_>) -> Option<Self::Value> {
+        let Sourced { text, member } = members.given()?;
         if text.chars().count() < LEAST_SECRET {
-            return place.problem(format!("expected at least {LEAST_SECRET} characters"));
+            return place
+                .member(member)
+                .problem(format!("expected at least {LEAST_SECRET} characters"));
         }
         let digest = Digest::of(["impersonation-guard: nonces\0", &text].concat().as_bytes());
         digest.as_bytes().first_chunk().copied().map(Secret::new)
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        SourceMembers::describe(descriptions)
     }
 }
 
@@ -135,16 +128,12 @@ pub(crate) enum GuardNonces {
     Of(Secret<[u8; 16]>),
 }
 
-impl Kind for GuardNonces {
+impl Refined for GuardNonces {
+    type From = GuardDpopMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let GuardDpopMembers { nonce: NonceRule::Required, secret } = GuardDpopMembers::read(node)?;
+    fn refine(raw: Raw<Self>, _: Node<'_>) -> Option<Self> {
+        let GuardDpopMembers { nonce: NonceRule::Required, secret } = raw;
         Some(secret.map_or(Self::OfThisEnvoy, Self::Of))
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        GuardDpopMembers::describe(descriptions)
     }
 }

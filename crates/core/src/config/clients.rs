@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::binding::TokenBinding;
-use super::kinds::{Boolean, List, OneOf, OneOrMore, Text, Words};
+use super::kinds::{Boolean, ListOf, OneOf, OneOrMore, Text, Words};
 use super::node::Node;
 use super::resources::Resource;
-use super::section::{Kind, section};
+use super::section::{Kind, Raw, Refined, section};
 use super::verification::{Jwks, LocalJwks, RemoteJwks, jwks};
 use crate::secret::Digest;
 
@@ -119,7 +119,7 @@ section! {
     /// The name in a client's certificate. An authority that the listener trusts must vouch for it:
     /// `tls_client_auth` needs a listener with a `validation_context`, and without
     /// `ACCEPT_UNTRUSTED`.
-    struct CertificateNameMembers {
+    pub(super) struct CertificateNameMembers {
         /// A DNS name among the subject's alternative names. Envoy reports the first one only.
         san_dns: Text => "one of the three",
         /// A URI among the subject's alternative names. Envoy reports the first one only.
@@ -130,19 +130,14 @@ section! {
     exactly_one [san_dns, san_uri, subject]
 }
 
-impl Kind for CertificateName {
+impl Refined for CertificateName {
+    type From = CertificateNameMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let CertificateNameMembers { san_dns, san_uri, subject } =
-            CertificateNameMembers::read(node)?;
+    fn refine(raw: Raw<Self>, _: Node<'_>) -> Option<Self> {
+        let CertificateNameMembers { san_dns, san_uri, subject } = raw;
         let name = san_dns.map(Self::Dns).or(san_uri.map(Self::Uri));
         name.or(subject.map(Self::Subject))
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        CertificateNameMembers::describe(descriptions)
     }
 }
 
@@ -199,7 +194,7 @@ impl Client {
 
 section! {
     /// A client that may exchange subject tokens.
-    struct ClientMembers {
+    pub(super) struct ClientMembers {
         /// The client's name.
         client_id: Text,
         /// The kind of application. The first two are confidential, and authenticate. The others
@@ -211,7 +206,7 @@ section! {
         authentication: OneOrMore<ClientAuthentication> => "`client_secret_basic` of a confidential client",
         /// The SHA-256 of each valid secret, in hexadecimal; several during rotation.
         /// `impersonation-filter hash-secret` prints it.
-        client_secret_sha256: List<SecretDigest> => "none",
+        client_secret_sha256: ListOf<SecretDigest> => "none",
         /// The client's key set, fetched from an address, for `private_key_jwt` and
         /// `self_signed_tls_client_auth`.
         remote_jwks: RemoteJwks => "one of the two, for these methods",
@@ -225,7 +220,7 @@ section! {
         token_binding: OneOf<TokenBinding> => "no binding is needed",
         /// Indicators of the resources that the client may ask for. With an empty list it can only
         /// [introspect](endpoints.md#introspection).
-        resources: List<Text> => "all",
+        resources: ListOf<Text> => "all",
         /// Refuse the client's exchanges without an actor token. The filter warns if another client
         /// of the same resources needs none: that one can exchange the same subject tokens.
         actor_token_required: Boolean = false,
@@ -254,12 +249,11 @@ impl Kind for SecretDigest {
     }
 }
 
-impl Kind for Client {
+impl Refined for Client {
+    type From = ClientMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let place = node.clone();
-        let members = ClientMembers::read(node)?;
+    fn refine(members: Raw<Self>, place: Node<'_>) -> Option<Self> {
         let is_confidential = members.r#type.is_confidential();
         if !is_confidential && members.authentication.is_some() {
             return place.problem(
@@ -335,7 +329,7 @@ impl Kind for Client {
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
+    fn refine_description(described: Described, descriptions: &mut Descriptions) -> Described {
         // An absent `authentication` is `client_secret_basic`.
         let uses = |methods: &[&str]| {
             json!({"properties": {"authentication": {"anyOf": [
@@ -343,7 +337,7 @@ impl Kind for Client {
             ]}}})
         };
         let given_and = |rule: Value| json!({"required": ["authentication"], "allOf": [rule]});
-        ClientMembers::describe(descriptions)
+        described
             .with_rule(json!({
                 "if": {"properties": {"type": {"enum": ["traditional_web", "machine_to_machine"]}}},
                 "then": {"allOf": [
@@ -378,14 +372,13 @@ impl Kind for Client {
 }
 
 /// All clients, each name once.
-pub(super) struct Clients;
+pub(super) struct ClientList;
 
-impl Kind for Clients {
+impl Refined for ClientList {
+    type From = ListOf<Client>;
     type Value = Vec<Rc<Client>>;
 
-    fn read(node: Node<'_>) -> Option<Self::Value> {
-        let list = node.clone();
-        let clients = List::<Client>::read(node)?;
+    fn refine(clients: Raw<Self>, list: Node<'_>) -> Option<Self::Value> {
         for (index, client) in clients.iter().enumerate() {
             let client_id = &client.client_id;
             if clients.iter().take(index).any(|earlier| earlier.client_id == *client_id) {
@@ -394,11 +387,6 @@ impl Kind for Clients {
             }
         }
         Some(clients.into_iter().map(Rc::new).collect())
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        List::<Client>::describe(descriptions)
     }
 }
 

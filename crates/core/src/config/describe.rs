@@ -7,7 +7,7 @@ mod pages;
 
 use serde_json::{Map, Value, json};
 
-use super::node::Choice;
+use super::node::HowMany;
 
 /// The description of a kind of value.
 #[derive(Debug, Clone)]
@@ -65,7 +65,7 @@ impl Described {
     pub(super) fn section(
         about: &'static str,
         members: Vec<Member>,
-        choice: Option<(Choice, Vec<&'static str>)>,
+        choice: Option<(HowMany, Vec<&'static str>)>,
     ) -> Self {
         let mut schema = Map::new();
         schema.insert("description".into(), plain_text(about).into());
@@ -82,9 +82,9 @@ impl Described {
         if let Some((choice, names)) = choice {
             let each: Vec<_> = names.iter().map(|name| json!({"required": [name]})).collect();
             match choice {
-                Choice::exactly_one => schema.insert("oneOf".into(), each.into()),
-                Choice::at_least_one => schema.insert("anyOf".into(), each.into()),
-                Choice::at_most_one => schema.insert("not".into(), json!({"required": names})),
+                HowMany::exactly_one => schema.insert("oneOf".into(), each.into()),
+                HowMany::at_least_one => schema.insert("anyOf".into(), each.into()),
+                HowMany::at_most_one => schema.insert("not".into(), json!({"required": names})),
             };
         }
         let properties = members.iter().map(|member| (member.name.to_owned(), member.schema()));

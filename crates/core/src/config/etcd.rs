@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::kinds::{MINUTE, Span, Text};
 use super::node::Node;
-use super::section::{Kind, section};
+use super::section::{Kind, Raw, Refined, section};
 
 #[cfg(test)]
 use serde_json::json;
@@ -28,7 +28,7 @@ pub struct EtcdSettings {
 
 section! {
     /// The address of etcd.
-    struct EtcdMembers {
+    pub(super) struct EtcdMembers {
         /// The Envoy cluster of etcd, with HTTP/2. Its name and `authority` have at most 120 bytes
         /// together.
         cluster: Text,
@@ -68,12 +68,12 @@ impl Kind for Prefix {
 /// `send_grpc` in `crates/envoy/src/host.rs`.
 const LONGEST_NAMES: usize = 120;
 
-impl Kind for EtcdSettings {
+impl Refined for EtcdSettings {
+    type From = EtcdMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let place = node.clone();
-        let EtcdMembers { cluster, prefix, timeout, authority } = EtcdMembers::read(node)?;
+    fn refine(raw: Raw<Self>, place: Node<'_>) -> Option<Self> {
+        let EtcdMembers { cluster, prefix, timeout, authority } = raw;
         let names = authority.as_ref().map_or(0, String::len).saturating_add(cluster.len());
         if names > LONGEST_NAMES {
             return place.problem(format!(
@@ -82,10 +82,5 @@ impl Kind for EtcdSettings {
         }
         let authority = authority.map(Into::into);
         Some(Self { cluster: cluster.into(), prefix, timeout, authority })
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        EtcdMembers::describe(descriptions)
     }
 }

@@ -7,7 +7,7 @@ use super::clients::SecretDigest;
 use super::kinds::{NonEmpty, Text};
 use super::name_prefix::{NamePrefix, Named, keep_apart};
 use super::node::Node;
-use super::section::{Kind, section};
+use super::section::{Kind, Raw, Refined, section};
 use super::verification::{Jwks, LocalJwks, RemoteJwks, jwks};
 use crate::secret::Digest;
 
@@ -37,7 +37,7 @@ pub(crate) struct EventSender {
 section! {
     /// An identity gateway whose logout tokens (OpenID Connect Back-Channel Logout 1.0) end
     /// impersonations.
-    struct LogoutSenderMembers {
+    pub(super) struct LogoutSenderMembers {
         /// `iss` of the logout tokens, compared exactly.
         issuer: Text,
         /// The prefix of the same people in `actor_tokens` ([several
@@ -57,7 +57,7 @@ section! {
 section! {
     /// A sender whose events end impersonations: an identity gateway that reports logouts, or a
     /// transmitter of security events (Shared Signals Framework 1.0).
-    struct TransmitterMembers {
+    pub(super) struct TransmitterMembers {
         /// `iss` of the events, compared exactly.
         issuer: Text,
         /// The prefix of the same people in `actor_tokens` ([several
@@ -78,23 +78,14 @@ section! {
     exactly_one [remote_jwks, local_jwks]
 }
 
-/// A kind of sender.
-pub(super) trait Sends {
-    /// Reads a sender of this kind.
-    fn read(node: Node<'_>) -> Option<EventSender>;
-
-    /// Describes the members, and the name of the kind in the schema.
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> (Described, &'static str);
-}
-
-/// Sends logout tokens.
+/// A sender of logout tokens.
 pub(super) struct Logouts;
 
-impl Sends for Logouts {
-    fn read(node: Node<'_>) -> Option<EventSender> {
-        let place = node.clone();
-        let members = LogoutSenderMembers::read(node)?;
+impl Refined for Logouts {
+    type From = LogoutSenderMembers;
+    type Value = EventSender;
+
+    fn refine(members: Raw<Self>, place: Node<'_>) -> Option<EventSender> {
         Some(EventSender {
             issuer: members.issuer,
             name_prefix: members.name_prefix,
@@ -105,18 +96,19 @@ impl Sends for Logouts {
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> (Described, &'static str) {
-        (LogoutSenderMembers::describe(descriptions), "sender_of_logouts")
+    fn refine_description(described: Described, descriptions: &mut Descriptions) -> Described {
+        described.defined_as(descriptions, "sender_of_logouts", "event_senders", "senders")
     }
 }
 
-/// Sends security events.
+/// A sender of security events.
 pub(super) struct SecurityEvents;
 
-impl Sends for SecurityEvents {
-    fn read(node: Node<'_>) -> Option<EventSender> {
-        let place = node.clone();
-        let members = TransmitterMembers::read(node)?;
+impl Refined for SecurityEvents {
+    type From = TransmitterMembers;
+    type Value = EventSender;
+
+    fn refine(members: Raw<Self>, place: Node<'_>) -> Option<EventSender> {
         Some(EventSender {
             issuer: members.issuer,
             name_prefix: members.name_prefix,
@@ -127,37 +119,19 @@ impl Sends for SecurityEvents {
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> (Described, &'static str) {
-        (TransmitterMembers::describe(descriptions), "sender_of_security_events")
-    }
-}
-
-/// A sender of one kind.
-struct SenderOf<S>(PhantomData<S>);
-
-impl<S: Sends> Kind for SenderOf<S> {
-    type Value = EventSender;
-
-    fn read(node: Node<'_>) -> Option<EventSender> {
-        S::read(node)
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        let (described, definition) = S::describe(descriptions);
-        described.defined_as(descriptions, definition, "event_senders", "senders")
+    fn refine_description(described: Described, descriptions: &mut Descriptions) -> Described {
+        described.defined_as(descriptions, "sender_of_security_events", "event_senders", "senders")
     }
 }
 
 /// A list of senders of one kind, in which each sender occurs once.
-pub(super) struct Senders<S>(PhantomData<S>);
+pub(super) struct SenderList<S>(PhantomData<S>);
 
-impl<S: Sends> Kind for Senders<S> {
+impl<S: Kind<Value = EventSender>> Refined for SenderList<S> {
+    type From = NonEmpty<S>;
     type Value = Vec<EventSender>;
 
-    fn read(node: Node<'_>) -> Option<Vec<EventSender>> {
-        let list = node.clone();
-        let senders = NonEmpty::<SenderOf<S>>::read(node)?;
+    fn refine(senders: Raw<Self>, list: Node<'_>) -> Option<Vec<EventSender>> {
         for (index, sender) in senders.iter().enumerate() {
             if senders.iter().take(index).any(|earlier| earlier.issuer == sender.issuer) {
                 let problem = format!("{:?} is given twice", sender.issuer);
@@ -169,8 +143,8 @@ impl<S: Sends> Kind for Senders<S> {
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        NonEmpty::<SenderOf<S>>::describe(descriptions).with_rule(json!({
+    fn refine_description(described: Described, _: &mut Descriptions) -> Described {
+        described.with_rule(json!({
             "if": {"minItems": 2},
             "then": {"items": {"required": ["name_prefix"]}},
         }))

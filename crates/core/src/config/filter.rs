@@ -10,10 +10,10 @@ use super::approvals::Approvals;
 use super::audit::AuditLog;
 use super::authzen::DecisionPoint;
 use super::binding::{CertificateSource, CertificateUse, Dpop, TokenBinding};
-use super::clients::{Client, Clients, check_actors, check_resources, warn_of_weaker_clients};
+use super::clients::{Client, ClientList, check_actors, check_resources, warn_of_weaker_clients};
 use super::console::Console;
 use super::events;
-use super::functions::{AuthorizeSubjectToken, CustomClaims};
+use super::functions::{AuthorizeSubjectToken, CustomClaimsSettings};
 use super::impersonations::Impersonations;
 use super::kinds::{Boolean, Lifetime, NonEmpty, OneOf, Text, Words};
 use super::name_prefix::{NamedList, refuse_two_names, refuse_unnamed};
@@ -22,10 +22,10 @@ use super::notifications::Hook;
 use super::paths::{IfAskedFor, PathMembers, Paths};
 use super::profile::{Profile, Profiled};
 use super::resources::{Resource, Resources};
-use super::section::{Kind, read_whole, section};
-use super::service::{BasePath, Issuer, Origin, tenant};
-use super::signing_keys::{Keys, SigningKey, SigningKeys};
-use super::store::Store;
+use super::section::{Raw, Refined, read_whole, section};
+use super::service::{BasePath, IssuerUri, OriginUri, tenant};
+use super::signing_keys::{OwnKeys, SigningJwk, SigningKeys};
+use super::store::StoreSettings;
 use super::subject_tokens::SubjectTokens;
 use super::verification::{ActorTokens, Verification, names};
 use super::{ConfigEnvironment, ConfigError, Problem};
@@ -42,7 +42,7 @@ pub struct Config {
     /// The paths of the endpoints.
     pub paths: Paths,
     /// The key that signs.
-    pub signing_key: SigningKey,
+    pub signing_key: SigningJwk,
     /// All keys that are published in the key set.
     pub published_keys: Vec<PublishedKey>,
     /// Keys that authenticate records in etcd: one for each private signing key, in the same order.
@@ -50,7 +50,7 @@ pub struct Config {
     /// The settings for mints.
     pub subject_tokens: SubjectTokens,
     /// The store of the subject tokens.
-    pub store: Store,
+    pub store: StoreSettings,
     /// The lifetime of an access token whose resource sets none.
     pub(crate) access_token_lifetime: Duration,
     /// `typ` of an access token whose resource sets none.
@@ -62,7 +62,7 @@ pub struct Config {
     /// The resources by indicator.
     pub resources: HashMap<String, Resource>,
     /// The operator's function that adds claims, if there is one.
-    pub custom_claims: Option<CustomClaims>,
+    pub custom_claims: Option<CustomClaimsSettings>,
     /// The operator's function that decides about mints, if there is one.
     pub(crate) authorize_subject_token: Option<AuthorizeSubjectToken>,
     /// The operators who may list and end impersonations, and the capacity of the list.
@@ -136,10 +136,10 @@ pub(crate) struct StandInSource {
 
 section! {
     /// Configuration of the impersonation filter.
-    struct FilterMembers {
+    pub(super) struct FilterMembers {
         /// `iss` of the access tokens, without query and fragment. Behind an identity provider, use
         /// the provider's issuer, with a slash at the end only if it has one.
-        issuer: Issuer,
+        issuer: IssuerUri,
         /// The path before `/api/subject-tokens` and `/oidc/token`, such as `/tenant-a`.
         base_path: BasePath = "",
         /// The paths of the endpoints below `base_path`.
@@ -159,13 +159,13 @@ section! {
         /// The page of live impersonations. A module without the page refuses this member.
         console: Console => "there is no page",
         /// Where subject tokens are kept until they are exchanged.
-        store: Store = {},
+        store: StoreSettings = {},
         /// How long access tokens are good for.
         access_tokens: AccessTokens = {},
         /// How acting users are verified.
         actor_tokens: ActorTokens => "none is accepted",
         /// The clients that may exchange subject tokens.
-        clients: Clients,
+        clients: ClientList,
         /// The resources that access tokens may be for.
         resources: Resources,
         /// `fapi2`: refuse, at load, what the FAPI 2.0 Security Profile forbids: client secrets,
@@ -188,7 +188,7 @@ section! {
         authorize_subject_token: AuthorizeSubjectToken => "none",
         /// The operator's function that adds claims to the access token. A module [without the
         /// engine](custom-claims.md#a-module-without-the-engine) refuses both functions.
-        custom_claims: CustomClaims => "none",
+        custom_claims: CustomClaimsSettings => "none",
     }
 }
 
@@ -215,7 +215,7 @@ section! {
         cluster: Text => "no document stands in, with a warning",
         /// Origins, besides the issuer's, that the endpoints in a discovery document may have.
         /// Other documents do not stand in.
-        origins: NonEmpty<Origin> => "the issuer's alone",
+        origins: NonEmpty<OriginUri> => "the issuer's alone",
     }
 }
 
@@ -251,12 +251,11 @@ section! {
     }
 }
 
-impl Kind for Config {
+impl Refined for Config {
+    type From = FilterMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let place = node.clone();
-        let mut members = FilterMembers::read(node)?;
+    fn refine(mut members: Raw<Self>, place: Node<'_>) -> Option<Self> {
         let identity_gateway = place.clone().member("identity_gateway");
         let stand_ins = members.identity_gateway.stand_ins(&identity_gateway);
         let clients = place.clone().member("clients");
@@ -278,7 +277,7 @@ impl Kind for Config {
         let approvers = members.approvals.as_ref().map(|approvals| &approvals.authentication);
         let callers = &members.subject_tokens.authentication;
         check_names(&place, callers, &actor_tokens.verification, approvers, &impersonations);
-        if matches!(members.store, Store::Etcd(_)) && impersonations.capacity.is_some() {
+        if matches!(members.store, StoreSettings::Etcd(_)) && impersonations.capacity.is_some() {
             let capacity = place.clone().member("impersonations").member("capacity");
             capacity.warn("has no effect: etcd has no such limit");
         }
@@ -291,7 +290,7 @@ impl Kind for Config {
             events: !impersonations.security_events.is_empty(),
             console: members.console.is_some(),
         };
-        let Keys {
+        let OwnKeys {
             signing: signing_key,
             published: published_keys,
             records: record_keys,
@@ -354,11 +353,6 @@ impl Kind for Config {
             audit_log: members.audit.log.unwrap_or(AuditLog::Both),
             warnings: Vec::new(),
         })
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut super::describe::Descriptions) -> super::describe::Described {
-        FilterMembers::describe(descriptions)
     }
 }
 

@@ -6,15 +6,12 @@ use std::time::Duration;
 use super::kinds::{Integer, OneOf, SECOND, Span, Text, Variables, Words};
 use super::limits::Limits;
 use super::node::Node;
-use super::section::{Kind, section};
+use super::section::{Raw, Refined, section};
 use crate::secret::Secret;
-
-#[cfg(test)]
-use super::describe::{Described, Descriptions};
 
 /// The operator's function that adds claims to access tokens.
 #[derive(Debug)]
-pub struct CustomClaims {
+pub struct CustomClaimsSettings {
     /// The script that declares the function.
     pub script: String,
     /// The `environmentVariables` that the script sees. Secrets may be among them.
@@ -65,7 +62,7 @@ const MOST_MEMORY: u64 = 64 * LEAST_MEMORY;
 
 section! {
     /// The function that adds claims to the access token.
-    struct CustomClaimsMembers {
+    pub(super) struct CustomClaimsMembers under "custom_claims", "functions" {
         /// JavaScript that declares `getCustomJwtClaims`.
         script: Text,
         /// The values that the function finds as `environmentVariables`.
@@ -82,7 +79,7 @@ section! {
 
 section! {
     /// The operator's function that is called before a subject token is minted.
-    struct AuthorizeMembers {
+    pub(super) struct AuthorizeMembers under "authorize_subject_token", "functions" {
         /// JavaScript that declares `authorizeSubjectToken`.
         script: Text,
         /// The values that the function finds as `environmentVariables`.
@@ -101,12 +98,12 @@ fn limits(timeout: Duration, memory_bytes: u64) -> Option<Limits> {
     Some(Limits { timeout, memory_bytes, ..Limits::default() })
 }
 
-impl Kind for CustomClaims {
+impl Refined for CustomClaimsSettings {
+    type From = CustomClaimsMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let place = node.clone().member("script");
-        let members = CustomClaimsMembers::read(node)?;
+    fn refine(members: Raw<Self>, place: Node<'_>) -> Option<Self> {
+        let place = place.member("script");
         let custom_claims = Self {
             script: members.script,
             environment_variables: Secret::new(members.environment_variables),
@@ -118,23 +115,14 @@ impl Kind for CustomClaims {
             Err(problem) => place.problem(problem),
         }
     }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        CustomClaimsMembers::describe(descriptions).under(
-            descriptions,
-            "custom_claims",
-            "functions",
-        )
-    }
 }
 
-impl Kind for AuthorizeSubjectToken {
+impl Refined for AuthorizeSubjectToken {
+    type From = AuthorizeMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let place = node.clone().member("script");
-        let members = AuthorizeMembers::read(node)?;
+    fn refine(members: Raw<Self>, place: Node<'_>) -> Option<Self> {
+        let place = place.member("script");
         let AlwaysRefuse = members.on_error;
         let written = Self {
             script: members.script,
@@ -145,14 +133,5 @@ impl Kind for AuthorizeSubjectToken {
             Ok(()) => Some(written),
             Err(problem) => place.problem(problem),
         }
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        AuthorizeMembers::describe(descriptions).under(
-            descriptions,
-            "authorize_subject_token",
-            "functions",
-        )
     }
 }

@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::audit::AuditLog;
 use super::binding::{CertificateSource, CertificateUse, GuardNonces};
 use super::etcd::EtcdSettings;
-use super::kinds::{DAY, HOUR, List, NonEmpty, OneOf, SECOND, Scope, Span, Text, Words};
+use super::kinds::{DAY, HOUR, ListOf, NonEmpty, OneOf, SECOND, ScopeToken, Span, Text, Words};
 use super::node::Node;
 use super::rules::UserPattern;
-use super::section::{Kind, read_whole, section};
-use super::service::{BasePath, Issuer, Origin, tenant};
-use super::{AuthorizeSubjectToken, ConfigEnvironment, ConfigError, CustomClaims, Problem};
+use super::section::{Kind, Raw, Refined, read_whole, section};
+use super::service::{BasePath, IssuerUri, OriginUri, tenant};
+use super::{AuthorizeSubjectToken, ConfigEnvironment, ConfigError, CustomClaimsSettings, Problem};
 use crate::path::NormalPath;
 
 #[cfg(test)]
@@ -157,16 +157,16 @@ const TAKEN_HEADERS: [&str; 13] = [
 
 section! {
     /// Configuration of the guard, which stands before the APIs.
-    struct GuardMembers {
+    pub(super) struct GuardMembers {
         /// The filter's `issuer`. A token with `txn` of another issuer is refused.
-        issuer: Issuer,
+        issuer: IssuerUri,
         /// The filter's `base_path`. A guard of another `issuer` or `base_path` knows nothing of
         /// the filter's revocations.
         base_path: BasePath = "",
         /// The metadata key under which `jwt_authn` stores the claims (its `payload_in_metadata`).
         payload_in_metadata: Text = "access_token",
         /// The store of the revocations: the one in which the filter keeps its subject tokens.
-        store: Store = {},
+        store: RevocationStore = {},
         /// `report` refuses nothing and ends no stream: it counts and logs what `enforce` would do.
         /// Begin with `report`.
         mode: OneOf<Mode> = "enforce",
@@ -182,7 +182,7 @@ section! {
         /// The origin of the APIs, as clients see it, such as `https://api.example.com`. A proof of
         /// possession (DPoP) must be for this origin and the request's path. [Bound
         /// tokens](binding.md#at-the-guard) need it.
-        public_origin: Origin => "access tokens that are bound by a proof are refused",
+        public_origin: OriginUri => "access tokens that are bound by a proof are refused",
         /// Proofs of possession. It needs `public_origin`.
         dpop: GuardNonces => "a proof is good for 60 s by its `iat`",
         /// Where the certificates of clients are read: [as in the
@@ -225,27 +225,22 @@ section! {
 }
 
 /// The store of the revocations: `Some` for etcd, `None` for shared data.
-struct Store;
+struct RevocationStore;
 
-impl Kind for Store {
+impl Refined for RevocationStore {
+    type From = StoreMembers;
     type Value = Option<EtcdSettings>;
 
-    fn read(node: Node<'_>) -> Option<Self::Value> {
-        let members = StoreMembers::read(node)?;
+    fn refine(members: Raw<Self>, _: Node<'_>) -> Option<Self::Value> {
         match (members.shared_data, members.etcd) {
             (Some(NoMembers {}) | None, etcd) => Some(etcd),
         }
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        StoreMembers::describe(descriptions)
     }
 }
 
 section! {
     /// A rule. It matches the requests that meet all of its conditions.
-    struct RuleMembers {
+    pub(super) struct RuleMembers {
         /// The path that matches, in decoded form.
         path: RulePath => "all paths",
         /// The beginning of all paths that match, in decoded form.
@@ -253,7 +248,7 @@ section! {
         /// The methods that match.
         methods: NonEmpty<Method> => "all methods",
         /// Scopes that the access token must all have.
-        scopes: NonEmpty<Scope> => "any scope",
+        scopes: NonEmpty<ScopeToken> => "any scope",
         /// The actors that match. `*` at the end stands for the rest of the name; `*` alone stands
         /// for every named actor.
         actors: NonEmpty<Actor> => "any actor, and none",
@@ -280,21 +275,15 @@ section! {
 /// The [`GuardHeaders`], with two different names.
 struct Headers;
 
-impl Kind for Headers {
+impl Refined for Headers {
+    type From = GuardHeaders;
     type Value = GuardHeaders;
 
-    fn read(node: Node<'_>) -> Option<GuardHeaders> {
-        let place = node.clone();
-        let headers = GuardHeaders::read(node)?;
+    fn refine(headers: Raw<Self>, place: Node<'_>) -> Option<GuardHeaders> {
         if headers.id.is_some() && headers.id == headers.actor {
             return place.member("actor").problem("expected another header than that of id");
         }
         Some(headers)
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        GuardHeaders::describe(descriptions)
     }
 }
 
@@ -335,7 +324,7 @@ impl ConfigEnvironment for Variables<'_> {
         (self.0)(name)
     }
 
-    fn try_script(&self, _custom_claims: &CustomClaims) -> Result<(), String> {
+    fn try_script(&self, _custom_claims: &CustomClaimsSettings) -> Result<(), String> {
         Ok(())
     }
 
@@ -344,12 +333,11 @@ impl ConfigEnvironment for Variables<'_> {
     }
 }
 
-impl Kind for GuardConfig {
+impl Refined for GuardConfig {
+    type From = GuardMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let place = node.clone();
-        let members = GuardMembers::read(node)?;
+    fn refine(members: Raw<Self>, place: Node<'_>) -> Option<Self> {
         let store = match members.store {
             Some(settings) => {
                 let max_staleness = members.max_staleness.unwrap_or(DEFAULT_MAX_STALENESS);
@@ -393,11 +381,6 @@ impl Kind for GuardConfig {
             warnings: Vec::new(),
         })
     }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        GuardMembers::describe(descriptions)
-    }
 }
 
 impl GuardRule {
@@ -407,13 +390,12 @@ impl GuardRule {
     }
 }
 
-impl Kind for GuardRule {
+impl Refined for GuardRule {
+    type From = RuleMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let place = node.clone();
-        let RuleMembers { path, path_prefix, methods, scopes, actors, action, actor_max_age } =
-            RuleMembers::read(node)?;
+    fn refine(raw: Raw<Self>, place: Node<'_>) -> Option<Self> {
+        let RuleMembers { path, path_prefix, methods, scopes, actors, action, actor_max_age } = raw;
         if action == Action::Deny && actor_max_age.is_some() {
             let place = place.member("actor_max_age");
             return place.problem("is for rules that allow: this rule denies in any case");
@@ -429,8 +411,8 @@ impl Kind for GuardRule {
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        RuleMembers::describe(descriptions)
+    fn refine_description(described: Described, descriptions: &mut Descriptions) -> Described {
+        described
             .with_rule(json!({
                 "if": {"properties": {"action": {"const": "deny"}}},
                 "then": {"properties": {"actor_max_age": false}},
@@ -442,12 +424,11 @@ impl Kind for GuardRule {
 /// The list of rules.
 struct Rules;
 
-impl Kind for Rules {
+impl Refined for Rules {
+    type From = ListOf<GuardRule>;
     type Value = Vec<GuardRule>;
 
-    fn read(node: Node<'_>) -> Option<Vec<GuardRule>> {
-        let list = node.clone();
-        let rules = List::<GuardRule>::read(node)?;
+    fn refine(rules: Raw<Self>, list: Node<'_>) -> Option<Vec<GuardRule>> {
         let everything = rules.iter().position(GuardRule::is_about_everything);
         if let Some(index) =
             everything.and_then(|index| index.checked_add(1)).filter(|next| *next < rules.len())
@@ -455,11 +436,6 @@ impl Kind for Rules {
             list.item(index).warn("is never used: the rule before it matches every request");
         }
         Some(rules)
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        List::<GuardRule>::describe(descriptions)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::kinds::{MINUTE, Span, Text};
 use super::node::Node;
-use super::section::{Kind, section};
+use super::section::{Raw, Refined, section};
 use crate::oauth::uri;
 
 #[cfg(test)]
@@ -34,7 +34,7 @@ pub(crate) const USER_ID_PLACEHOLDER: &str = "{userId}";
 
 section! {
     /// The address of an upstream, as in Envoy's `HttpUri`.
-    struct HttpUriMembers {
+    pub(super) struct HttpUriMembers {
         /// An http or https URL without user information and fragment.
         uri: Text,
         /// The Envoy cluster to call. It must exist.
@@ -45,14 +45,14 @@ section! {
 }
 
 /// Reads an [`HttpUri`]. If `OF_A_USER`, its path must hold [`USER_ID_PLACEHOLDER`] exactly once.
-pub(super) struct Upstream<const OF_A_USER: bool>;
+pub(super) struct UpstreamUri<const OF_A_USER: bool>;
 
-impl<const OF_A_USER: bool> Kind for Upstream<OF_A_USER> {
+impl<const OF_A_USER: bool> Refined for UpstreamUri<OF_A_USER> {
+    type From = HttpUriMembers;
     type Value = HttpUri;
 
-    fn read(node: Node<'_>) -> Option<HttpUri> {
-        let place = node.clone().member("uri");
-        let members = HttpUriMembers::read(node)?;
+    fn refine(members: Raw<Self>, place: Node<'_>) -> Option<HttpUri> {
+        let place = place.member("uri");
         let url = if OF_A_USER {
             uri::HttpUrl::parse_template(&members.uri, USER_ID_PLACEHOLDER)
         } else {
@@ -79,12 +79,9 @@ impl<const OF_A_USER: bool> Kind for Upstream<OF_A_USER> {
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        HttpUriMembers::describe(descriptions).with("uri", json!({"pattern": "^https?://"})).under(
-            descriptions,
-            "http_uri",
-            "HTTP URIs",
-        )
+    fn refine_description(described: Described, descriptions: &mut Descriptions) -> Described {
+        let described = described.with("uri", json!({"pattern": "^https?://"}));
+        described.under(descriptions, "http_uri", "HTTP URIs")
     }
 }
 

@@ -1,9 +1,9 @@
 //! The operators who may list and end impersonations, and the capacity of the list.
 
-use super::events::{EventSender, Logouts, SecurityEvents, Senders};
-use super::kinds::Count;
+use super::events::{EventSender, Logouts, SecurityEvents, SenderList};
+use super::kinds::SmallInteger;
 use super::node::Node;
-use super::section::{Kind, section};
+use super::section::{Kind, Raw, Refined, section};
 use super::store::{DEFAULT_CAPACITY, MAX_CAPACITY};
 use super::verification::{Authentication, Operators, Verification};
 
@@ -39,22 +39,22 @@ impl Impersonations {
 
 section! {
     /// The operators who may list the live impersonations and end them.
-    struct ImpersonationsMembers {
+    pub(super) struct ImpersonationsMembers under "impersonations", "impersonations" {
         /// How operators are verified. Listing needs the scope `impersonations:read`, ending
         /// `impersonations:revoke`, in addition to `required_scopes`.
         authentication: Authentication<Operators>,
         /// How many impersonations are listed at one time. Further ones work, and the list says
         /// `"complete": false`. No effect with `store.etcd`.
-        capacity: Count<MAX_CAPACITY> => "`65536`",
+        capacity: SmallInteger<MAX_CAPACITY> => "`65536`",
         /// Members of the `context` that the list shows, each cut at 128 characters. At most 8
         /// names of at most 64 bytes.
         context: ListedContext = [],
         /// The identity providers whose logout tokens end impersonations (OpenID Connect
         /// Back-Channel Logout 1.0).
-        back_channel_logout: Senders<Logouts> => "no logout ends an impersonation",
+        back_channel_logout: SenderList<Logouts> => "no logout ends an impersonation",
         /// The transmitters whose security events end impersonations (Shared Signals Framework 1.0,
         /// by push).
-        security_events: Senders<SecurityEvents> => "no event ends an impersonation",
+        security_events: SenderList<SecurityEvents> => "no event ends an impersonation",
     }
 }
 
@@ -94,11 +94,11 @@ impl Kind for ListedContext {
     }
 }
 
-impl Kind for Impersonations {
+impl Refined for Impersonations {
+    type From = ImpersonationsMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let members = ImpersonationsMembers::read(node)?;
+    fn refine(members: Raw<Self>, _: Node<'_>) -> Option<Self> {
         Some(Self {
             authentication: members.authentication,
             capacity: members.capacity,
@@ -106,14 +106,5 @@ impl Kind for Impersonations {
             back_channel_logout: members.back_channel_logout.unwrap_or_default(),
             security_events: members.security_events.unwrap_or_default(),
         })
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        ImpersonationsMembers::describe(descriptions).under(
-            descriptions,
-            "impersonations",
-            "impersonations",
-        )
     }
 }

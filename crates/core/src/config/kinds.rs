@@ -66,9 +66,9 @@ impl<const LEAST: u64, const MOST: u64> Kind for Integer<LEAST, MOST> {
 }
 
 /// A whole number from 1 to `MOST` that fits into 32 bits.
-pub(super) struct Count<const MOST: u32>;
+pub(super) struct SmallInteger<const MOST: u32>;
 
-impl<const MOST: u32> Kind for Count<MOST> {
+impl<const MOST: u32> Kind for SmallInteger<MOST> {
     type Value = u32;
 
     fn read(node: Node<'_>) -> Option<u32> {
@@ -175,9 +175,9 @@ impl<W: Words> Kind for OneOf<W> {
 }
 
 /// A list, which may be empty.
-pub(super) struct List<K>(PhantomData<K>);
+pub(super) struct ListOf<K>(PhantomData<K>);
 
-impl<K: Kind> Kind for List<K> {
+impl<K: Kind> Kind for ListOf<K> {
     type Value = Vec<K::Value>;
 
     fn read(node: Node<'_>) -> Option<Self::Value> {
@@ -259,9 +259,9 @@ impl Kind for Variables {
 }
 
 /// One scope (RFC 6749 §3.3).
-pub(super) struct Scope;
+pub(super) struct ScopeToken;
 
-impl Kind for Scope {
+impl Kind for ScopeToken {
     type Value = String;
 
     fn read(node: Node<'_>) -> Option<String> {

@@ -50,7 +50,7 @@ pub use limits::Limits;
 pub use paths::Paths;
 pub use rules::UserPattern;
 pub use source::is_no_secret;
-pub use store::Store;
+pub use store::StoreSettings;
 pub use wire::decode;
 
 pub(crate) use approvals::{BreakGlass, MOST_APPROVALS};
@@ -62,7 +62,7 @@ pub(crate) use clients::ClientType;
 pub(crate) use clients::{CertificateName, Client, ClientAuthentication};
 pub(crate) use events::EventSender;
 pub(crate) use filter::{DocumentSource, ForeignSubjectTokens};
-pub(crate) use functions::{AuthorizeSubjectToken, CustomClaims, OnError};
+pub(crate) use functions::{AuthorizeSubjectToken, CustomClaimsSettings, OnError};
 pub(crate) use guard::{DefaultAction, GuardHeaders};
 pub(crate) use http_uri::{HttpUri, USER_ID_PLACEHOLDER};
 pub(crate) use limits::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
@@ -71,7 +71,7 @@ pub(crate) use notifications::{Happening, Hook};
 pub(crate) use profile::Profile;
 pub(crate) use resources::Resource;
 pub(crate) use rules::{MintRate, Rules};
-pub(crate) use signing_keys::SigningKey;
+pub(crate) use signing_keys::SigningJwk;
 pub(crate) use subject_tokens::{OnReplay, UserLookup};
 pub(crate) use verification::{
     Introspection, Jwks, JwtIssuer, RemoteJwks, SignInRules, TokenRules, Userinfo, Verification,
@@ -113,7 +113,7 @@ pub trait ConfigEnvironment {
 
     /// Compiles the script of `custom_claims` and returns what is wrong with it. The parser then
     /// reports a broken script together with all other problems.
-    fn try_script(&self, custom_claims: &CustomClaims) -> Result<(), String>;
+    fn try_script(&self, custom_claims: &CustomClaimsSettings) -> Result<(), String>;
 
     /// Compiles the script of `authorize_subject_token` and returns what is wrong with it.
     fn try_authorizer(&self, written: &AuthorizeSubjectToken) -> Result<(), String>;

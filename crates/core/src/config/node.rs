@@ -62,7 +62,7 @@ pub(super) struct Members<'r> {
 /// How many members of a group may be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(non_camel_case_types, reason = "declared sections name them as they are written there")]
-pub(super) enum Choice {
+pub(super) enum HowMany {
     exactly_one,
     at_least_one,
     at_most_one,
@@ -218,12 +218,12 @@ impl<'r> Node<'r> {
 
 impl<'r> Members<'r> {
     /// Notes a problem if the number of given members of a group breaks the rule of `choice`.
-    pub(super) fn choose(&mut self, choice: Choice, names: &'static [&'static str]) {
+    pub(super) fn choose(&mut self, choice: HowMany, names: &'static [&'static str]) {
         let given = names.iter().filter(|name| self.members.contains_key(**name)).count();
         let (fits, words) = match choice {
-            Choice::exactly_one => (given == 1, "exactly one"),
-            Choice::at_least_one => (given >= 1, "at least one"),
-            Choice::at_most_one => (given <= 1, "at most one"),
+            HowMany::exactly_one => (given == 1, "exactly one"),
+            HowMany::at_least_one => (given >= 1, "at least one"),
+            HowMany::at_most_one => (given <= 1, "at most one"),
         };
         if !fits {
             let _: Option<()> =

@@ -3,11 +3,11 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use super::http_uri::{HttpUri, Upstream};
+use super::http_uri::{HttpUri, UpstreamUri};
 use super::kinds::{Boolean, NonEmpty, OneOf, Words};
 use super::node::Node;
-use super::section::{Kind, section};
-use super::source::Source;
+use super::section::{Raw, Refined, section};
+use super::source::DataSource;
 use crate::secret::Secret;
 
 #[cfg(test)]
@@ -77,9 +77,9 @@ impl Hook {
 section! {
     /// A hook that is told what happens to impersonations: CloudEvents 1.0 over HTTP, signed as
     /// Standard Webhooks.
-    struct HookMembers {
+    pub(super) struct HookMembers {
         /// The address of the hook. The filter sends a `POST`, and every 2xx is a success.
-        http_uri: Upstream<false>,
+        http_uri: UpstreamUri<false>,
         /// The events that the hook is told. One that takes back another
         /// (`impersonation.not_begun`, `approval.not_given`, `approval.not_denied`) goes to the
         /// hooks that were told the other.
@@ -95,29 +95,25 @@ section! {
 /// The key of a hook's signatures, as Standard Webhooks writes it.
 struct WebhookSecret;
 
-impl Kind for WebhookSecret {
+impl Refined for WebhookSecret {
+    type From = DataSource;
     type Value = Secret<Vec<u8>>;
 
-    fn read(node: Node<'_>) -> Option<Secret<Vec<u8>>> {
-        let (place, text) = Source::read_with_place(node)?;
+    fn refine(source: Raw<Self>, place: Node<'_>) -> Option<Secret<Vec<u8>>> {
+        let (place, text) = (place.member(source.member), source.text);
         let key = text.strip_prefix("whsec_").and_then(|text| BASE64_STANDARD.decode(text).ok());
         match key.filter(|key| (24..=64).contains(&key.len())) {
             Some(key) => Some(Secret::new(key)),
             None => place.problem("expected whsec_ and the base64 of 24 to 64 bytes"),
         }
     }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        Source::describe(descriptions)
-    }
 }
 
-impl Kind for Hook {
+impl Refined for Hook {
+    type From = HookMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let members = HookMembers::read(node)?;
+    fn refine(members: Raw<Self>, _: Node<'_>) -> Option<Self> {
         Some(Self {
             http_uri: members.http_uri,
             events: members.events,
@@ -127,12 +123,7 @@ impl Kind for Hook {
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        HookMembers::describe(descriptions).defined_as(
-            descriptions,
-            "hook",
-            "notifications",
-            "hooks",
-        )
+    fn refine_description(described: Described, descriptions: &mut Descriptions) -> Described {
+        described.defined_as(descriptions, "hook", "notifications", "hooks")
     }
 }

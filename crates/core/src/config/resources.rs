@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::binding::TokenBinding;
-use super::kinds::{DAY, Lifetime, List, NonEmpty, OneOf, SECOND, Scope, Span, Text};
+use super::kinds::{DAY, Lifetime, ListOf, NonEmpty, OneOf, SECOND, ScopeToken, Span, Text};
 use super::node::Node;
-use super::section::{Kind, section};
+use super::section::{Kind, Raw, Refined, section};
 use super::verification::SignInRules;
 use crate::jose::AccessTokenType;
 use crate::oauth::uri;
@@ -34,12 +34,12 @@ pub struct Resource {
 
 section! {
     /// A resource that access tokens may be for.
-    struct ResourceMembers {
+    pub(super) struct ResourceMembers under "resources", "resources" {
         /// The value of `resource` in a client's request, compared exactly, and `aud` of the access
         /// token. An absolute URI without a fragment (RFC 8707).
         indicator: Indicator,
         /// The scopes that can be granted. A resource without scopes grants the empty scope.
-        scopes: List<Scope> = [],
+        scopes: ListOf<ScopeToken> = [],
         /// How long access tokens for this resource are good for.
         access_token_lifetime: Lifetime => "`access_tokens.lifetime`",
         /// `typ` of access tokens for this resource.
@@ -82,13 +82,13 @@ impl Kind for Indicator {
 /// All resources, by their indicators.
 pub(super) struct Resources;
 
-impl Kind for Resources {
+impl Refined for Resources {
+    type From = ListOf<ResourceMembers>;
     type Value = HashMap<String, Resource>;
 
-    fn read(node: Node<'_>) -> Option<Self::Value> {
-        let list = node.clone();
+    fn refine(all: Raw<Self>, list: Node<'_>) -> Option<Self::Value> {
         let mut resources = HashMap::new();
-        for (index, members) in List::<ResourceMembers>::read(node)?.into_iter().enumerate() {
+        for (index, members) in all.into_iter().enumerate() {
             let ResourceMembers { indicator, scopes, access_token_lifetime, token_binding, .. } =
                 members;
             let actor_sign_in = SignInRules {
@@ -109,12 +109,5 @@ impl Kind for Resources {
             resources.insert(indicator, resource);
         }
         Some(resources)
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        ResourceMembers::describe(descriptions)
-            .under(descriptions, "resources", "resources")
-            .listed()
     }
 }

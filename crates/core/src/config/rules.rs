@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::kinds::{Count, Lifetime};
+use super::kinds::{Lifetime, SmallInteger};
 use super::section::section;
 
 /// The rules by which the operator refuses mints.
@@ -27,7 +27,7 @@ section! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct MintRate {
         /// How many subject tokens may be minted within `per`.
-        pub count: Count<{ u32::MAX }> as u32,
+        pub count: SmallInteger<{ u32::MAX }> as u32,
         /// The length of the period, which begins with its first mint.
         pub per: Lifetime as Duration,
     }

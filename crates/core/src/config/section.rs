@@ -29,12 +29,47 @@ pub(super) trait Kind {
     fn describe(descriptions: &mut Descriptions) -> Described;
 }
 
+/// A kind that is read as another kind first: a section whose members are checked with each other,
+/// a list without repetitions, a text with a grammar.
+pub(super) trait Refined {
+    /// The kind that is read first.
+    type From: Kind;
+    /// The parsed value.
+    type Value;
+
+    /// Makes the value of what was read at `place`. Returns `None` if it noted a problem.
+    fn refine(raw: Raw<Self>, place: Node<'_>) -> Option<Self::Value>;
+
+    /// Adds to the other kind's description what `refine` demands.
+    #[cfg(test)]
+    fn refine_description(described: Described, _: &mut Descriptions) -> Described {
+        described
+    }
+}
+
+/// The value of the kind that is read first.
+pub(super) type Raw<R> = <<R as Refined>::From as Kind>::Value;
+
+impl<R: Refined> Kind for R {
+    type Value = R::Value;
+
+    fn read(node: Node<'_>) -> Option<R::Value> {
+        let place = node.clone();
+        R::refine(R::From::read(node)?, place)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        R::refine_description(R::From::describe(descriptions), descriptions)
+    }
+}
+
 /// Declares a section of the configuration.
 ///
 /// ```text
 /// section! {
 ///     /// The purpose of the section.
-///     pub struct Name {
+///     pub struct Name under "heading", "names" {
 ///         /// The meaning of a member that must be given.
 ///         first: KindOfFirst,
 ///         /// The meaning of a member with a default, which is written as JSON.
@@ -49,12 +84,17 @@ pub(super) trait Kind {
 /// }
 /// ```
 ///
+/// `under` is optional. It gives the section a heading of its own on the page; the second text is
+/// the plural for lists. A type that refines the section further implements [`Refined`].
+///
 /// The last line is optional. It takes `exactly_one`, `at_least_one` or `at_most_one`.
 macro_rules! section {
     (
         $(#[doc = $about:literal])+
         $(#[derive($($derive:ident),+)])?
-        $vis:vis struct $name:ident $(<$holder:ident : $bound:ident>)? {
+        $vis:vis struct $name:ident $(<$holder:ident : $bound:ident>)?
+            $(under $heading:literal, $items:literal)?
+        {
             $(
                 $(#[doc = $doc:literal])+
                 $field_vis:vis $field:ident : $kind:ty $(as $type:ty)?
@@ -80,7 +120,7 @@ macro_rules! section {
                 let mut members = node.object()?;
                 $(
                     members.choose(
-                        $crate::config::node::Choice::$choice,
+                        $crate::config::node::HowMany::$choice,
                         const { &[$($crate::config::section::name(stringify!($chosen))),+] },
                     );
                 )?
@@ -109,11 +149,9 @@ macro_rules! section {
                     presence: section!(@presence [$($default)?], [$($absent)?]),
                     described: <$kind as Kind>::describe(descriptions),
                 }),*];
-                Described::section(
-                    concat!($($about, "\n"),+),
-                    members,
-                    section!(@choice [$($choice [$($chosen),+])?]),
-                )
+                let choice = section!(@choice [$($choice [$($chosen),+])?]);
+                Described::section(concat!($($about, "\n"),+), members, choice)
+                    $(.under(descriptions, $heading, $items))?
             }
         }
     };
@@ -147,7 +185,7 @@ macro_rules! section {
     (@choice []) => { None };
     (@choice [$choice:ident [$($chosen:ident),+]]) => {
         Some((
-            $crate::config::node::Choice::$choice,
+            $crate::config::node::HowMany::$choice,
             vec![$($crate::config::section::name(stringify!($chosen))),+],
         ))
     };

@@ -12,9 +12,9 @@ use super::describe::{Described, Descriptions};
 
 /// `iss` of the access tokens. It is compared whole, so a slash at its end counts. Auth0's issuers
 /// have one.
-pub(super) struct Issuer;
+pub(super) struct IssuerUri;
 
-impl Kind for Issuer {
+impl Kind for IssuerUri {
     type Value = String;
 
     fn read(node: Node<'_>) -> Option<String> {
@@ -33,9 +33,9 @@ impl Kind for Issuer {
 }
 
 /// An origin (RFC 6454): scheme, host and port of a URL, without a path.
-pub(super) struct Origin;
+pub(super) struct OriginUri;
 
-impl Kind for Origin {
+impl Kind for OriginUri {
     type Value = String;
 
     fn read(node: Node<'_>) -> Option<String> {

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::kinds::{List, Text};
+use super::kinds::{ListOf, Text};
 use super::node::Node;
-use super::section::{Kind, section};
+use super::section::{Kind, Raw, Refined, section};
 use super::source::Variable;
 use crate::jose::{self, Algorithm, PublishedKey, private_from_pem};
 use crate::secret::Secret;
@@ -17,7 +17,7 @@ use super::describe::{Described, Descriptions};
 
 /// The key that signs access tokens.
 #[derive(Debug)]
-pub struct SigningKey {
+pub struct SigningJwk {
     /// The private key as a JWK. It has been parsed successfully.
     pub jwk: Secret<Value>,
     /// The key's id.
@@ -28,7 +28,7 @@ pub struct SigningKey {
 
 section! {
     /// A key of the filter's own.
-    struct KeyMembers {
+    pub(super) struct KeyMembers under "signing_keys", "keys" {
         /// A JWK: `OKP` with `Ed25519`, `EC` with `P-256` or `P-384`, `RSA` of 2048 to 4096 bits.
         /// The first key must be private.
         jwk: Jwk => "one of the three",
@@ -102,18 +102,18 @@ impl Kind for KeyAlgorithm {
 }
 
 /// A key as it was given, its published form and, if it is private, the signer.
-struct Key {
+pub(super) struct GivenKey {
     jwk: Value,
     published: PublishedKey,
     private: Option<jose::SigningKey>,
 }
 
-impl Kind for Key {
+impl Refined for GivenKey {
+    type From = KeyMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let place = node.clone();
-        let KeyMembers { jwk, environment_variable, pem, kid, alg } = KeyMembers::read(node)?;
+    fn refine(raw: Raw<Self>, place: Node<'_>) -> Option<Self> {
+        let KeyMembers { jwk, environment_variable, pem, kid, alg } = raw;
         let (source, jwk) = match (jwk, environment_variable, pem) {
             (Some(jwk), ..) => ("jwk", Ok(jwk)),
             (None, Some(text), _) => {
@@ -145,17 +145,12 @@ impl Kind for Key {
             Err(error) => place.member(source).problem(format!("expected {error}")),
         }
     }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        KeyMembers::describe(descriptions).under(descriptions, "signing_keys", "keys")
-    }
 }
 
 /// The result of reading the list of keys.
-pub(super) struct Keys {
+pub(super) struct OwnKeys {
     /// The first key.
-    pub(super) signing: SigningKey,
+    pub(super) signing: SigningJwk,
     /// All keys.
     pub(super) published: Vec<PublishedKey>,
     /// Keys that authenticate records in etcd: one for each private key, in their order.
@@ -164,21 +159,20 @@ pub(super) struct Keys {
     pub(super) nonces: Vec<Secret<[u8; 16]>>,
 }
 
-/// The label with which [`Keys::records`] are derived from the private keys.
+/// The label with which [`OwnKeys::records`] are derived from the private keys.
 const RECORDS: &str = "impersonation-filter: records in etcd";
 
-/// The label with which [`Keys::nonces`] are derived from the private keys.
+/// The label with which [`OwnKeys::nonces`] are derived from the private keys.
 const NONCES: &str = "impersonation-filter: nonces for proofs";
 
 /// The list of keys: the first signs, all are published.
 pub(super) struct SigningKeys;
 
-impl Kind for SigningKeys {
-    type Value = Keys;
+impl Refined for SigningKeys {
+    type From = ListOf<GivenKey>;
+    type Value = OwnKeys;
 
-    fn read(node: Node<'_>) -> Option<Self::Value> {
-        let list = node.clone();
-        let keys = List::<Key>::read(node)?;
+    fn refine(keys: Raw<Self>, list: Node<'_>) -> Option<Self::Value> {
         let mut published: Vec<PublishedKey> = Vec::new();
         let mut signing = None;
         let (mut records, mut nonces) = (Vec::new(), Vec::new());
@@ -189,7 +183,7 @@ impl Kind for SigningKeys {
                 return list.item(index).problem(problem);
             }
             if index == 0 {
-                signing = key.private.as_ref().map(|private| SigningKey {
+                signing = key.private.as_ref().map(|private| SigningJwk {
                     jwk: Secret::new(key.jwk),
                     kid: kid.clone(),
                     algorithm: private.algorithm(),
@@ -200,14 +194,14 @@ impl Kind for SigningKeys {
             published.push(key.published);
         }
         match signing {
-            Some(signing) => Some(Keys { signing, published, records, nonces }),
+            Some(signing) => Some(OwnKeys { signing, published, records, nonces }),
             None if published.is_empty() => list.problem("expected at least one key"),
             None => list.item(0).problem("expected a private key: the first key signs"),
         }
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        List::<Key>::describe(descriptions).not_empty()
+    fn refine_description(described: Described, _: &mut Descriptions) -> Described {
+        described.not_empty()
     }
 }

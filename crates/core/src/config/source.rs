@@ -2,7 +2,7 @@
 
 use super::kinds::Text;
 use super::node::Node;
-use super::section::{Kind, section};
+use super::section::{Kind, Raw, Refined, section};
 
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
@@ -58,29 +58,35 @@ pub fn is_no_secret(name: &str) -> bool {
 }
 
 /// Envoy's `DataSource`: a text, given inline or in an environment variable.
-pub(super) struct Source;
+pub(super) struct DataSource;
 
-impl Source {
-    /// Returns the text and the member that gave it, so that the caller can report a problem there.
-    pub(super) fn read_with_place(node: Node<'_>) -> Option<(Node<'_>, String)> {
-        let place = node.clone();
-        let SourceMembers { inline_string, environment_variable } = SourceMembers::read(node)?;
-        match (inline_string, environment_variable) {
-            (Some(text), _) => Some((place.member("inline_string"), text)),
-            (None, text) => Some((place.member("environment_variable"), text?)),
+/// A text, and the member that gave it: problems with the text are reported there.
+pub(super) struct Sourced {
+    pub(super) text: String,
+    pub(super) member: &'static str,
+}
+
+impl SourceMembers {
+    pub(super) fn given(self) -> Option<Sourced> {
+        match self.inline_string {
+            Some(text) => Some(Sourced { text, member: "inline_string" }),
+            None => {
+                Some(Sourced { text: self.environment_variable?, member: "environment_variable" })
+            }
         }
     }
 }
 
-impl Kind for Source {
-    type Value = String;
+impl Refined for DataSource {
+    type From = SourceMembers;
+    type Value = Sourced;
 
-    fn read(node: Node<'_>) -> Option<String> {
-        Some(Self::read_with_place(node)?.1)
+    fn refine(members: Raw<Self>, _: Node<'_>) -> Option<Sourced> {
+        members.given()
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        SourceMembers::describe(descriptions).under(descriptions, "source", "sources")
+    fn refine_description(described: Described, descriptions: &mut Descriptions) -> Described {
+        described.under(descriptions, "source", "sources")
     }
 }

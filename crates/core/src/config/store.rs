@@ -1,12 +1,9 @@
 //! The store of subject tokens, impersonations and revocations.
 
 use super::etcd::EtcdSettings;
-use super::kinds::Count;
+use super::kinds::SmallInteger;
 use super::node::Node;
-use super::section::{Kind, section};
-
-#[cfg(test)]
-use super::describe::{Described, Descriptions};
+use super::section::{Raw, Refined, section};
 
 /// The most entries of any table in shared data. Shared data never frees the room of a key.
 pub(super) const MAX_CAPACITY: u32 = 10_000_000;
@@ -16,7 +13,7 @@ pub(super) const DEFAULT_CAPACITY: u32 = 65_536;
 
 /// The store of subject tokens until they are exchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Store {
+pub enum StoreSettings {
     /// Envoy's shared data: the tokens of one Envoy.
     SharedData {
         /// The most outstanding tokens.
@@ -28,7 +25,7 @@ pub enum Store {
 
 section! {
     /// Where subject tokens are kept until they are exchanged.
-    struct StoreMembers {
+    pub(super) struct StoreMembers under "store", "stores" {
         /// Envoy's shared data: the tokens of one Envoy.
         shared_data: SharedData => "used, unless `etcd` is given",
         /// An etcd. All Envoys that use the same etcd share their tokens. See [Many
@@ -43,21 +40,17 @@ section! {
     struct SharedData {
         /// The most subject tokens that can be outstanding in one Envoy. See
         /// [capacity](operations.md#capacity).
-        capacity: Count<MAX_CAPACITY> = DEFAULT_CAPACITY,
+        capacity: SmallInteger<MAX_CAPACITY> = DEFAULT_CAPACITY,
     }
 }
 
-impl Kind for Store {
+impl Refined for StoreSettings {
+    type From = StoreMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let StoreMembers { shared_data, etcd } = StoreMembers::read(node)?;
+    fn refine(raw: Raw<Self>, _: Node<'_>) -> Option<Self> {
+        let StoreMembers { shared_data, etcd } = raw;
         let capacity = shared_data.map_or(DEFAULT_CAPACITY, |shared_data| shared_data.capacity);
         Some(etcd.map_or(Self::SharedData { capacity }, Self::Etcd))
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        StoreMembers::describe(descriptions).under(descriptions, "store", "stores")
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::http_uri::{HttpUri, Upstream};
-use super::kinds::{Integer, Lifetime, List, NonEmpty, OneOf, Text, Words};
+use super::http_uri::{HttpUri, UpstreamUri};
+use super::kinds::{Integer, Lifetime, ListOf, NonEmpty, OneOf, Text, Words};
 use super::node::Node;
 use super::rules::{MintRate, Rules, UserPattern};
-use super::section::{Kind, section};
+use super::section::{Kind, Raw, Refined, section};
 use super::verification::{Authentication, Callers, Verification};
 use crate::oauth::{ACCESS_TOKEN_TYPE, uri};
 
@@ -52,7 +52,7 @@ impl Words for OnReplay {
 
 section! {
     /// How subject tokens are minted.
-    struct SubjectTokensMembers {
+    pub(super) struct SubjectTokensMembers under "subject_tokens", "subject tokens" {
         /// How long a subject token can be exchanged.
         lifetime: Lifetime = "600s",
         /// The most bytes that a context may have as compact JSON.
@@ -63,10 +63,10 @@ section! {
         user_lookup: UserLookup => "nobody is asked",
         /// Members that the `context` must have, as non-empty strings. Their names are printable
         /// ASCII without quotes and backslashes.
-        required_context: List<ContextMember> = [],
+        required_context: ListOf<ContextMember> = [],
         /// Users who must not be impersonated: names, or beginnings of names with `*` at the end.
         /// Letter case counts. Both `userId` and the canonical identifier are compared.
-        protected_users: List<ProtectedUser> = [],
+        protected_users: ListOf<ProtectedUser> = [],
         /// How often one caller may mint ([how mints are
         /// counted](who-may-impersonate-whom.md#how-mints-are-counted)).
         max_mints_per_caller: MintRate => "no limit",
@@ -86,7 +86,7 @@ section! {
         /// The address that the filter requests with `GET` and the caller's own `Authorization`.
         /// The path holds `{userId}`, once. A 404 becomes `user_not_found`; 401 and 403 become
         /// `insufficient_scope`.
-        pub http_uri: Upstream<true> as HttpUri,
+        pub http_uri: UpstreamUri<true> as HttpUri,
         /// The member of the answer with the user's canonical identifier, which becomes `sub` and
         /// is checked against rules and bounds. Without a valid one the mint gets 503. Use it if
         /// the provider finds one user by several names.
@@ -155,11 +155,11 @@ impl Kind for ProtectedUser {
     }
 }
 
-impl Kind for SubjectTokens {
+impl Refined for SubjectTokens {
+    type From = SubjectTokensMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let members = SubjectTokensMembers::read(node)?;
+    fn refine(members: Raw<Self>, _: Node<'_>) -> Option<Self> {
         Some(Self {
             lifetime: members.lifetime,
             max_context_bytes: usize::try_from(members.max_context_bytes).ok()?,
@@ -173,14 +173,5 @@ impl Kind for SubjectTokens {
             on_replay: members.on_replay,
             token_types: members.token_types.unwrap_or_else(|| vec![ACCESS_TOKEN_TYPE.to_owned()]),
         })
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        SubjectTokensMembers::describe(descriptions).under(
-            descriptions,
-            "subject_tokens",
-            "subject tokens",
-        )
     }
 }

@@ -4,12 +4,12 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::http_uri::{HttpUri, Upstream};
-use super::kinds::{Boolean, DAY, HOUR, List, NonEmpty, SECOND, Scope, Span, Text};
+use super::http_uri::{HttpUri, UpstreamUri};
+use super::kinds::{Boolean, DAY, HOUR, ListOf, NonEmpty, SECOND, ScopeToken, Span, Text};
 use super::name_prefix::{NamePrefix, Named, keep_apart};
 use super::node::Node;
-use super::section::{Kind, section};
-use super::source::Source;
+use super::section::{Raw, Refined, section};
+use super::source::DataSource;
 use crate::host::UnixTime;
 use crate::jose::KeySet;
 use crate::secret::Secret;
@@ -184,7 +184,7 @@ impl Demands {
 
 section! {
     /// An issuer whose JWTs are accepted, and what the JWTs must say.
-    struct JwtMembers {
+    pub(super) struct JwtMembers {
         /// `iss` of the token, compared exactly. It selects the entry.
         issuer: Text,
         /// The prefix before each name from this issuer ([several
@@ -195,7 +195,7 @@ section! {
         audiences: NonEmpty<Text>,
         /// All of them must be in `scope` or `scp`. If the list is empty, any token of this issuer
         /// may mint, and the filter warns.
-        required_scopes: List<Scope> = [],
+        required_scopes: ListOf<ScopeToken> = [],
         /// The clients whose tokens are accepted, by `client_id`, else `azp`. Without it any user's
         /// access token with the scopes may mint. Actor tokens have no such member.
         client_ids: NonEmpty<Text> => "any, with a warning",
@@ -214,7 +214,7 @@ section! {
     #[derive(Debug, Clone)]
     pub struct RemoteJwks {
         /// The address of the key set.
-        pub http_uri: Upstream<false> as HttpUri,
+        pub http_uri: UpstreamUri<false> as HttpUri,
         /// How old the key set may become ([key sets](verifying-tokens.md#key-sets)).
         pub cache_duration: Span<SECOND, DAY> as Duration = "300s",
         /// How long keys are used that cannot be fetched again, at least `cache_duration`. `0s`:
@@ -225,15 +225,15 @@ section! {
 
 section! {
     /// Asks an introspection endpoint (RFC 7662).
-    struct IntrospectionMembers {
+    pub(super) struct IntrospectionMembers {
         /// The introspection endpoint.
-        http_uri: Upstream<false>,
+        http_uri: UpstreamUri<false>,
         /// The client as which the filter authenticates, with HTTP Basic.
         client_id: Text,
         /// The secret of that client.
-        client_secret: Source,
+        client_secret: DataSource,
         /// All of them must be in the answer's `scope`.
-        required_scopes: List<Scope> = [],
+        required_scopes: ListOf<ScopeToken> = [],
         /// One of them must be in the answer's `aud`.
         audiences: NonEmpty<Text> => "not looked at, with a warning",
         /// As for a [JWT](#jwt), in the answer.
@@ -251,9 +251,9 @@ section! {
 section! {
     /// Asks a userinfo endpoint.
     #[derive(Debug)]
-    pub struct Userinfo {
+    pub struct Userinfo under "userinfo", "userinfo endpoints" {
         /// The userinfo endpoint.
-        pub http_uri: Upstream<false> as HttpUri,
+        pub http_uri: UpstreamUri<false> as HttpUri,
         /// The prefix before the name in an answer, as with [introspection](#introspection).
         pub name_prefix: NamePrefix as Option<String> => "nothing",
         /// How long an answer is cached. `0s` asks every time.
@@ -262,18 +262,18 @@ section! {
 }
 
 /// An issuer of JWTs whose tokens are presented by `H`.
-struct Jwt<H>(PhantomData<H>);
+pub(super) struct Jwt<H>(PhantomData<H>);
 
-impl<H: Holder> Kind for Jwt<H> {
+impl<H: Holder> Refined for Jwt<H> {
+    type From = JwtMembers;
     type Value = JwtIssuer;
 
-    fn read(node: Node<'_>) -> Option<JwtIssuer> {
-        jwt_issuer(node, &H::DEMANDS)
+    fn refine(members: Raw<Self>, place: Node<'_>) -> Option<JwtIssuer> {
+        jwt_issuer(members, place, &H::DEMANDS)
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        let described = JwtMembers::describe(descriptions);
+    fn refine_description(described: Described, descriptions: &mut Descriptions) -> Described {
         fitting::<H>(described).defined_as(
             descriptions,
             &format!("jwt_of_{}", H::NAME),
@@ -289,9 +289,7 @@ fn fitting<H: Holder>(described: Described) -> Described {
     if H::DEMANDS.has_clients { described } else { described.without("client_ids") }
 }
 
-fn jwt_issuer(node: Node<'_>, demands: &Demands) -> Option<JwtIssuer> {
-    let place = node.clone();
-    let members = JwtMembers::read(node)?;
+fn jwt_issuer(members: JwtMembers, place: Node<'_>, demands: &Demands) -> Option<JwtIssuer> {
     let keys = jwks(place.clone(), members.remote_jwks, members.local_jwks)?;
     Some(JwtIssuer {
         issuer: members.issuer,
@@ -340,20 +338,19 @@ fn check_each_is_there_once(list: &Node<'_>, issuers: &[JwtIssuer]) -> Option<()
 /// A list of issuers in which each issuer occurs once.
 pub(super) struct JwtIssuers<H>(PhantomData<H>);
 
-impl<H: Holder> Kind for JwtIssuers<H> {
+impl<H: Holder> Refined for JwtIssuers<H> {
+    type From = NonEmpty<Jwt<H>>;
     type Value = Vec<JwtIssuer>;
 
-    fn read(node: Node<'_>) -> Option<Vec<JwtIssuer>> {
-        let list = node.clone();
-        let issuers = NonEmpty::<Jwt<H>>::read(node)?;
+    fn refine(issuers: Raw<Self>, list: Node<'_>) -> Option<Vec<JwtIssuer>> {
         check_each_is_there_once(&list, &issuers)?;
         keep_apart(&list, &names(&issuers))?;
         Some(issuers)
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        NonEmpty::<Jwt<H>>::describe(descriptions).with_rule(json!({
+    fn refine_description(described: Described, _: &mut Descriptions) -> Described {
+        described.with_rule(json!({
             "if": {"minItems": 2},
             "then": {"items": {"required": ["name_prefix"]}},
         }))
@@ -363,11 +360,12 @@ impl<H: Holder> Kind for JwtIssuers<H> {
 /// A key set in the configuration.
 pub(super) struct LocalJwks;
 
-impl Kind for LocalJwks {
+impl Refined for LocalJwks {
+    type From = DataSource;
     type Value = Rc<KeySet>;
 
-    fn read(node: Node<'_>) -> Option<Rc<KeySet>> {
-        let (place, text) = Source::read_with_place(node)?;
+    fn refine(source: Raw<Self>, place: Node<'_>) -> Option<Rc<KeySet>> {
+        let (place, text) = (place.member(source.member), source.text);
         let Some(set) = KeySet::parse(text.as_bytes()) else {
             return place.problem("expected a JWK set: {\"keys\": [...]}");
         };
@@ -381,26 +379,21 @@ impl Kind for LocalJwks {
         }
         set.broken.is_empty().then(|| Rc::new(set))
     }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        Source::describe(descriptions)
-    }
 }
 
 /// An introspection endpoint for the tokens of `H`.
 pub(super) struct IntrospectionOf<H>(PhantomData<H>);
 
-impl<H: Holder> Kind for IntrospectionOf<H> {
+impl<H: Holder> Refined for IntrospectionOf<H> {
+    type From = IntrospectionMembers;
     type Value = Introspection;
 
-    fn read(node: Node<'_>) -> Option<Introspection> {
-        introspection(node, &H::DEMANDS)
+    fn refine(members: Raw<Self>, place: Node<'_>) -> Option<Introspection> {
+        introspection(members, &place, &H::DEMANDS)
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        let described = IntrospectionMembers::describe(descriptions);
+    fn refine_description(described: Described, descriptions: &mut Descriptions) -> Described {
         fitting::<H>(described).defined_as(
             descriptions,
             &format!("introspection_of_{}", H::NAME),
@@ -410,20 +403,22 @@ impl<H: Holder> Kind for IntrospectionOf<H> {
     }
 }
 
-fn introspection(node: Node<'_>, demands: &Demands) -> Option<Introspection> {
-    let place = node.clone();
-    let members = IntrospectionMembers::read(node)?;
+fn introspection(
+    members: IntrospectionMembers,
+    place: &Node<'_>,
+    demands: &Demands,
+) -> Option<Introspection> {
     if members.audiences.is_none() {
         place.warn("no audiences: tokens for any audience are accepted");
     }
     Some(Introspection {
         http_uri: members.http_uri,
         client_id: members.client_id,
-        client_secret: Secret::new(members.client_secret),
+        client_secret: Secret::new(members.client_secret.text),
         rules: TokenRules {
-            required_scopes: demands.scopes(&place, members.required_scopes),
+            required_scopes: demands.scopes(place, members.required_scopes),
             audiences: members.audiences,
-            client_ids: demands.client_ids(&place, members.client_ids)?,
+            client_ids: demands.client_ids(place, members.client_ids)?,
         },
         name_prefix: members.name_prefix,
         cache_duration: members.cache_duration,
@@ -433,7 +428,7 @@ fn introspection(node: Node<'_>, demands: &Demands) -> Option<Introspection> {
 section! {
     /// How access tokens are verified. If a JWT's issuer is in the list, its entry decides; every
     /// other token is introspected.
-    struct AuthenticationMembers<H: Holder> {
+    pub(super) struct AuthenticationMembers<H: Holder> {
         /// For JWTs.
         jwt: JwtIssuers<H> => "one or both",
         /// For opaque tokens.
@@ -445,30 +440,26 @@ section! {
 /// How the callers of an endpoint are verified.
 pub(super) struct Authentication<H>(PhantomData<H>);
 
-impl<H: Holder> Kind for Authentication<H> {
+impl<H: Holder> Refined for Authentication<H> {
+    type From = AuthenticationMembers<H>;
     type Value = Verification;
 
-    fn read(node: Node<'_>) -> Option<Verification> {
-        let AuthenticationMembers { jwt, introspection } = AuthenticationMembers::<H>::read(node)?;
+    fn refine(members: Raw<Self>, _: Node<'_>) -> Option<Verification> {
+        let AuthenticationMembers { jwt, introspection } = members;
         Some(Verification { jwt: jwt.unwrap_or_default(), userinfo: None, introspection })
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        AuthenticationMembers::<H>::describe(descriptions)
     }
 }
 
 section! {
     /// How acting users are verified.
-    struct ActorTokensMembers {
+    pub(super) struct ActorTokensMembers {
         /// Refuse every exchange without an actor token. The example configurations set it.
         required: Boolean = false,
         /// For JWTs. The scope `openid` is always required.
         jwt: JwtIssuers<Actors> => "none",
         /// For opaque tokens. A token that the endpoint accepts has the scope `openid`; `sub` of
         /// the answer is the actor.
-        userinfo: UserinfoEndpoint => "none",
+        userinfo: Userinfo => "none",
         /// For opaque tokens. The scope `openid` is always required.
         introspection: IntrospectionOf<Actors> => "none",
         /// The accepted `acr` of actor tokens (RFC 9470, [step-up](verifying-tokens.md#step-up)).
@@ -480,22 +471,6 @@ section! {
         /// as long, a day at least. Older ones, and JWTs without `iat`, are refused. Use the
         /// longest lifetime of the issuers' access tokens.
         max_lifetime: Span<SECOND, { 365 * DAY }> = "24h",
-    }
-}
-
-/// A userinfo endpoint.
-struct UserinfoEndpoint;
-
-impl Kind for UserinfoEndpoint {
-    type Value = Userinfo;
-
-    fn read(node: Node<'_>) -> Option<Userinfo> {
-        Userinfo::read(node)
-    }
-
-    #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        Userinfo::describe(descriptions).under(descriptions, "userinfo", "userinfo endpoints")
     }
 }
 
@@ -540,12 +515,11 @@ impl SignInRules {
     }
 }
 
-impl Kind for ActorTokens {
+impl Refined for ActorTokens {
+    type From = ActorTokensMembers;
     type Value = Self;
 
-    fn read(node: Node<'_>) -> Option<Self> {
-        let place = node.clone();
-        let members = ActorTokensMembers::read(node)?;
+    fn refine(members: Raw<Self>, place: Node<'_>) -> Option<Self> {
         let verification = Verification {
             jwt: members.jwt.unwrap_or_default(),
             userinfo: members.userinfo,
@@ -563,9 +537,11 @@ impl Kind for ActorTokens {
     }
 
     #[cfg(test)]
-    fn describe(descriptions: &mut Descriptions) -> Described {
-        ActorTokensMembers::describe(descriptions)
-            .required_with("required", &["jwt", "userinfo", "introspection"])
-            .under(descriptions, "actor_tokens", "actor tokens")
+    fn refine_description(described: Described, descriptions: &mut Descriptions) -> Described {
+        described.required_with("required", &["jwt", "userinfo", "introspection"]).under(
+            descriptions,
+            "actor_tokens",
+            "actor tokens",
+        )
     }
 }

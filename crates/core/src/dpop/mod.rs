@@ -19,7 +19,7 @@ mod target;
 pub(crate) use keys::{AllKeys, KeysOfHost};
 pub(crate) use nonce::Nonces;
 pub(crate) use proof::{ProofError, UnverifiedProof};
-pub(crate) use target::Origin;
+pub(crate) use target::RequestOrigin;
 
 use self::keys::ProofKeys;
 use crate::jose::Algorithm;
@@ -35,7 +35,7 @@ const BUCKETS: u32 = 8192;
 
 /// How proofs are checked at one service.
 pub(crate) struct Proofs {
-    origin: Origin,
+    origin: RequestOrigin,
     keys: Box<dyn ProofKeys>,
     nonces: Option<Nonces>,
     seen: SeenOnce,
@@ -58,7 +58,7 @@ impl Proofs {
     /// Checks proofs for addresses of `origin`. `kind` keeps the memories of several users of one
     /// service apart.
     pub(crate) fn new(
-        origin: Origin,
+        origin: RequestOrigin,
         keys: impl ProofKeys + 'static,
         nonces: Option<Nonces>,
         (tenant, kind): (&str, &'static str),

@@ -8,13 +8,13 @@ use crate::oauth::uri::HttpUrl;
 
 /// The origin of the requests that proofs are for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Origin {
+pub(crate) struct RequestOrigin {
     is_https: bool,
     /// Host and port in lower case, without the scheme's default port.
     authority: String,
 }
 
-impl Origin {
+impl RequestOrigin {
     /// Reads the origin of a URL; `None` if the URL is not a proper one of `http` or `https`.
     pub(crate) fn of(url: &str) -> Option<Self> {
         Some(Self::new(&HttpUrl::parse(url)?))
@@ -108,11 +108,11 @@ mod tests {
             ("auth.example.com/oidc/token",                    "/oidc/token", false),
             ("",                                               "/",           false),
         ];
-        let origin = Origin::of("https://auth.example.com/oidc").unwrap();
+        let origin = RequestOrigin::of("https://auth.example.com/oidc").unwrap();
         for (htu, path, same) in cases {
             assert_eq!(origin.has(htu, path.as_bytes()), same, "{htu}");
         }
-        assert_eq!(Origin::of("https://AUTH.example.com:443"), Some(origin));
-        assert_eq!(Origin::of("mailto:a@example.com"), None);
+        assert_eq!(RequestOrigin::of("https://AUTH.example.com:443"), Some(origin));
+        assert_eq!(RequestOrigin::of("mailto:a@example.com"), None);
     }
 }

@@ -15,7 +15,7 @@ const NOW: u64 = 1_790_000_000;
 const TOKEN: &str = "an.access.token";
 
 fn proofs(nonces: Option<Nonces>) -> Proofs {
-    let origin = Origin::of("https://api.example.com").unwrap();
+    let origin = RequestOrigin::of("https://api.example.com").unwrap();
     Proofs::new(origin, AllKeys::new(ALGORITHMS, None), nonces, ("tenant", "test"))
 }
 

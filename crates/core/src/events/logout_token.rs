@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{CLOCK_SKEW, Event, EventError, Meaning, Senders, when};
+use super::{CLOCK_SKEW, EventError, Meaning, ReceivedEvent, Senders, when};
 use crate::revocations::Revocation;
 use crate::statement::Untrusted;
 use crate::step::Context;
@@ -26,7 +26,7 @@ impl Senders {
         &self,
         context: &Context,
         token: &str,
-    ) -> Result<Event, EventError> {
+    ) -> Result<ReceivedEvent, EventError> {
         let now = context.host().now();
         let statement = Untrusted::parse(token)?;
         statement.check_type(&TYPES)?;
@@ -55,7 +55,7 @@ impl Senders {
             }
             (None, None) => return Err(malformed("neither sub nor sid")),
         };
-        Ok(Event {
+        Ok(ReceivedEvent {
             issuer: sender.configured.issuer.clone(),
             jti,
             kind: LOGOUT.to_owned(),

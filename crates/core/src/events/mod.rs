@@ -26,7 +26,7 @@ use crate::statement::StatementError;
 
 /// An event whose signature was verified.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct ReceivedEvent {
     /// The sender: `iss`.
     pub(crate) issuer: String,
     /// `jti`, which is unique among the events of its sender.

@@ -8,7 +8,7 @@
 use serde_json::{Map, Value};
 
 use super::subject::Subject;
-use super::{Event, EventError, Meaning, Senders, when};
+use super::{EventError, Meaning, ReceivedEvent, Senders, when};
 use crate::host::UnixTime;
 use crate::statement::{StatementError, Untrusted};
 use crate::step::Context;
@@ -49,7 +49,7 @@ impl Senders {
         context: &Context,
         token: &str,
         authorization: Option<&[u8]>,
-    ) -> Result<Event, EventError> {
+    ) -> Result<ReceivedEvent, EventError> {
         let now = context.host().now();
         let statement = Untrusted::parse(token)?;
         if statement.r#type().is_none() {
@@ -88,7 +88,7 @@ impl Senders {
             }
         };
         let issuer = sender.configured.issuer.clone();
-        Ok(Event {
+        Ok(ReceivedEvent {
             issuer,
             jti,
             kind: kind.clone(),

@@ -65,9 +65,9 @@ impl Setting {
     }
 
     /// Verifies a statement as a request does that brings it.
-    pub(super) fn verify<F>(&self, verify: F) -> Result<Event, EventError>
+    pub(super) fn verify<F>(&self, verify: F) -> Result<ReceivedEvent, EventError>
     where
-        F: AsyncFnOnce(&Senders, &Context) -> Result<Event, EventError> + 'static,
+        F: AsyncFnOnce(&Senders, &Context) -> Result<ReceivedEvent, EventError> + 'static,
     {
         let senders = Rc::clone(&self.senders);
         let host = Rc::clone(&self.host) as Rc<dyn Host>;
@@ -77,12 +77,12 @@ impl Setting {
         verdict
     }
 
-    pub(super) fn logout_token(&self, token: &str) -> Result<Event, EventError> {
+    pub(super) fn logout_token(&self, token: &str) -> Result<ReceivedEvent, EventError> {
         let token = token.to_owned();
         self.verify(async move |senders, context| senders.logout_token(context, &token).await)
     }
 
-    pub(super) fn security_event(&self, token: &str) -> Result<Event, EventError> {
+    pub(super) fn security_event(&self, token: &str) -> Result<ReceivedEvent, EventError> {
         let token = token.to_owned();
         self.verify(async move |senders, context| {
             senders.security_event(context, &token, None).await

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::claims::Claims;
-use super::refusal::Refusal;
+use super::refusal::GuardRefusal;
 use super::rules::Decider;
 use super::streams::Watched;
 use crate::one_line::one_line;
@@ -16,16 +16,16 @@ use crate::path::without_query;
 const MAX_LEN: usize = 256;
 
 /// The facts of a refusal.
-pub(super) struct Happening<'h> {
+pub(super) struct RefusedCall<'h> {
     pub(super) watched: &'h Watched,
     pub(super) claims: Option<&'h Claims<'h>>,
-    pub(super) refusal: &'h Refusal,
+    pub(super) refusal: &'h GuardRefusal,
     pub(super) enforced: bool,
 }
 
 /// One line of the audit log. Its members have the same names as in the filter's audit.
 #[derive(Debug, Serialize)]
-pub(super) struct Event<'h> {
+pub(super) struct GuardEvent<'h> {
     event: &'static str,
     request_id: Cow<'h, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,9 +56,9 @@ pub(super) struct Event<'h> {
     guard: String,
 }
 
-impl<'h> Event<'h> {
-    pub(super) fn of(happening: &Happening<'h>) -> Self {
-        let Happening { watched, claims, refusal, enforced } = happening;
+impl<'h> GuardEvent<'h> {
+    pub(super) fn of(happening: &RefusedCall<'h>) -> Self {
+        let RefusedCall { watched, claims, refusal, enforced } = happening;
         let rule = refusal.decider().map(|decider| decider.to_string());
         let outcome = if *enforced { "refused" } else { "reported" };
         let by = rule.as_deref().unwrap_or(refusal.reason());

@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::config::{AuditLog, ConfigError, GuardConfig, GuardNonces, GuardStore, Mode, decode};
-use crate::dpop::{KeysOfHost, Nonces, Origin, Proofs};
+use crate::dpop::{KeysOfHost, Nonces, Proofs, RequestOrigin};
 use crate::host::{Host, Level, UnixTime};
 use crate::http_stream::Flow;
 use crate::jose::{NativeCrypto, host_verifies};
@@ -41,12 +41,12 @@ use crate::step::{Step, StreamAction, StreamEvent, Task};
 use crate::storage::{Revocations, open_for_guard};
 
 use claims::{Binding, Claims, NoClaims, Token};
-use event::{Event, Happening};
-use possession::Keys;
-use refusal::Refusal;
-use rules::{Decider, Method, RequestFacts};
+use event::{GuardEvent, RefusedCall};
+use possession::KeyCheck;
+use refusal::GuardRefusal;
+use rules::{Decider, RequestFacts, RequestMethod};
 use streams::{Streams, Watched};
-use told::Told;
+use told::ToldHeaders;
 
 /// How often the guard checks open streams, and asks etcd while it has no watch. The period is
 /// short enough that an impersonation that another Envoy ended is gone within a second, even on a
@@ -83,7 +83,7 @@ pub trait ApiRequest {
 pub struct Guard {
     config: GuardConfig,
     revocations: Revocations,
-    keys: Keys,
+    keys: KeyCheck,
     streams: RefCell<Streams>,
     /// The revocations that the open streams were last checked against.
     held_against: RefCell<Option<Rc<View>>>,
@@ -106,7 +106,7 @@ impl Guard {
     ) -> Result<Self, ConfigError> {
         let mut config = GuardConfig::with_variables(&decode(bytes)?, variable)?;
         let nonces = config.nonces.take();
-        let origin = config.public_origin.as_deref().and_then(Origin::of);
+        let origin = config.public_origin.as_deref().and_then(RequestOrigin::of);
         // A host that cannot verify signatures leaves the guard without proofs: it refuses then.
         let proofs = origin.and_then(|origin| {
             let host = native().filter(|host| host_verifies(&**host))?;
@@ -121,7 +121,7 @@ impl Guard {
         });
         Ok(Self {
             revocations: open_for_guard(&config),
-            keys: Keys { proofs, certificates: config.certificates },
+            keys: KeyCheck { proofs, certificates: config.certificates },
             config,
             streams: RefCell::default(),
             held_against: RefCell::default(),
@@ -147,7 +147,7 @@ impl Guard {
         }
         host.define(metrics::GUARD_SEEN.into());
         host.define(metrics::GUARD_STREAMS_ENDED.into());
-        for reason in Refusal::REASONS {
+        for reason in GuardRefusal::REASONS {
             host.define(self.counter(reason));
         }
         if matches!(self.config.store, GuardStore::Etcd { .. }) {
@@ -167,7 +167,7 @@ impl Guard {
         stream: u32,
     ) -> Flow {
         self.seen.set(self.seen.get().saturating_add(1));
-        let mut told = Told::new(&self.config.headers);
+        let mut told = ToldHeaders::new(&self.config.headers);
         let mut watched = Watched::read(request, &mut |name| told.see(name));
         let (claims, outcome) = match self.token(&watched.metadata) {
             Ok(Token::Impersonation(claims)) => {
@@ -176,7 +176,7 @@ impl Guard {
             Ok(Token::Bound(binding)) => {
                 return self.on_ordinary_request(host, request, &watched, binding, &told);
             }
-            Err(none) => (None, Err(Refusal::NoClaims(none))),
+            Err(none) => (None, Err(GuardRefusal::NoClaims(none))),
         };
         let expires_at = match outcome {
             Ok(decider) => {
@@ -209,13 +209,13 @@ impl Guard {
         host.add(metrics::GUARD_SEEN, self.seen.take());
         let now = host.now();
         let expired = self.streams.borrow_mut().take_expired(now);
-        self.end_streams(host, request, act_for, expired, &Refusal::ExpiredWhileOpen);
+        self.end_streams(host, request, act_for, expired, &GuardRefusal::ExpiredWhileOpen);
         match self.revocations.recent_view(host) {
             Ok(known) => {
                 let last = self.held_against.replace(Some(Rc::clone(&known)));
                 if !last.is_some_and(|last| Rc::ptr_eq(&last, &known)) {
                     let ended = self.take_streams(&|claims| has_ended(&known, claims));
-                    self.end_streams(host, request, act_for, ended, &Refusal::EndedWhileOpen);
+                    self.end_streams(host, request, act_for, ended, &GuardRefusal::EndedWhileOpen);
                 }
             }
             // The VM could not read shared data. New requests are refused for this reason.
@@ -223,7 +223,7 @@ impl Guard {
             Err(Unknown::Remote(_) | Unknown::NotYet | Unknown::Stale) => {
                 self.held_against.take();
                 let all = self.take_streams(&|_| true);
-                self.end_streams(host, request, act_for, all, &Refusal::StaleWhileOpen);
+                self.end_streams(host, request, act_for, all, &GuardRefusal::StaleWhileOpen);
             }
         }
         if let Ok(Some(as_of)) = self.revocations.confirmed_at(host) {
@@ -271,7 +271,7 @@ impl Guard {
         request: &dyn ApiRequest,
         act_for: &dyn Fn(u32),
         streams: Vec<(u32, Watched)>,
-        because: &Refusal,
+        because: &GuardRefusal,
     ) {
         for (stream, watched) in streams {
             act_for(stream);
@@ -297,11 +297,11 @@ impl Guard {
         request: &dyn ApiRequest,
         watched: &Watched,
         binding: Binding,
-        told: &Told<'_>,
+        told: &ToldHeaders<'_>,
     ) -> Flow {
         let held = self.keys.check(host, request, watched, binding);
         if let Err(not_held) = held {
-            let refusal = Refusal::NotHeld(not_held);
+            let refusal = GuardRefusal::NotHeld(not_held);
             let outcome = if self.config.mode == Mode::Enforce { "refused" } else { "reported" };
             request.set_filter_state("guard", &format!("{outcome}: {}", refusal.reason()));
             if !self.turn_away(host, request, &refusal) {
@@ -321,28 +321,28 @@ impl Guard {
         request: &dyn ApiRequest,
         watched: &Watched,
         claims: &Claims<'_>,
-    ) -> Result<Decider, Refusal> {
+    ) -> Result<Decider, GuardRefusal> {
         // The guard allows no leeway: nothing that has expired is in the list of impersonations.
         if claims.expires_at <= host.now() {
-            return Err(Refusal::Expired);
+            return Err(GuardRefusal::Expired);
         }
         // Without its key a token is worth nothing, not even an answer about its impersonation.
-        self.keys.check(host, request, watched, claims.binding).map_err(Refusal::NotHeld)?;
-        let known = self.revocations.recent_view(host).map_err(Refusal::Unknown)?;
+        self.keys.check(host, request, watched, claims.binding).map_err(GuardRefusal::NotHeld)?;
+        let known = self.revocations.recent_view(host).map_err(GuardRefusal::Unknown)?;
         if has_ended(&known, claims) {
-            return Err(Refusal::Ended);
+            return Err(GuardRefusal::Ended);
         }
         let target = without_query(&watched.target);
         let path = if watched.names_a_path { None } else { NormalPath::parse(target) };
         let method = if watched.names_a_method {
-            Method::Overridden
+            RequestMethod::Overridden
         } else {
-            Method::Plain(watched.method())
+            RequestMethod::Plain(watched.method())
         };
         let facts = RequestFacts { path: path.as_ref(), method, claims, now: host.now() };
         match rules::decide(&self.config, facts) {
             (Ok(()), decider) => Ok(decider),
-            (Err(denied), decider) => Err(Refusal::Denied(denied, decider)),
+            (Err(denied), decider) => Err(GuardRefusal::Denied(denied, decider)),
         }
     }
 
@@ -353,11 +353,11 @@ impl Guard {
         request: &dyn ApiRequest,
         watched: &Watched,
         claims: Option<&Claims<'_>>,
-        refusal: &Refusal,
+        refusal: &GuardRefusal,
     ) -> bool {
         let enforced = self.config.mode == Mode::Enforce;
-        let happening = Happening { watched, claims, refusal, enforced };
-        let event = Event::of(&happening);
+        let happening = RefusedCall { watched, claims, refusal, enforced };
+        let event = GuardEvent::of(&happening);
         request.set_filter_state("guard", event.guard());
         match self.config.audit_log {
             // In report mode the stream goes on: the entry of its end must not replace that of its
@@ -378,10 +378,10 @@ impl Guard {
 
     /// Counts a refusal and answers, unless the mode is `report`. Returns true if the request goes
     /// on.
-    fn turn_away(&self, host: &dyn Host, request: &dyn ApiRequest, refusal: &Refusal) -> bool {
+    fn turn_away(&self, host: &dyn Host, request: &dyn ApiRequest, refusal: &GuardRefusal) -> bool {
         host.count(self.counter(refusal.reason()));
         // The VM that asks etcd logs its failures. Do not log them again for each request.
-        if let Refusal::Unknown(unknown @ Unknown::Host(_)) = refusal {
+        if let GuardRefusal::Unknown(unknown @ Unknown::Host(_)) = refusal {
             host.warn(&format!("revocations are not known: {unknown}"));
         }
         if self.config.mode == Mode::Enforce {

@@ -22,7 +22,7 @@ use crate::path::without_query;
 use crate::secret::Digest;
 
 /// How the guard learns which keys a request has.
-pub(super) struct Keys {
+pub(super) struct KeyCheck {
     /// Checks proofs; `None` if the guard does not know its own origin.
     pub(super) proofs: Option<Proofs>,
     /// Where client certificates are read.
@@ -46,7 +46,7 @@ pub(super) enum NotHeld {
     Certificate,
 }
 
-impl Keys {
+impl KeyCheck {
     /// Checks that a request has the keys that its access token is bound to.
     pub(super) fn check(
         &self,

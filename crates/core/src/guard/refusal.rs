@@ -13,7 +13,7 @@ use crate::revocations::Unknown;
 
 /// The reason why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum GuardRefusal {
     /// The request has no usable claims.
     NoClaims(NoClaims),
     /// The guard does not know what was revoked.
@@ -40,7 +40,7 @@ const REALM: &str = "impersonation";
 /// The value of `Retry-After`, in seconds.
 const RETRY_AFTER: &[u8] = b"1";
 
-impl Refusal {
+impl GuardRefusal {
     /// All values of [`reason`](Self::reason).
     pub(super) const REASONS: [&str; 24] = [
         "claims_missing",

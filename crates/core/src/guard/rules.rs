@@ -18,14 +18,14 @@ use crate::path::NormalPath;
 pub(super) struct RequestFacts<'r> {
     /// `None` if the path is not normal.
     pub(super) path: Option<&'r NormalPath<'r>>,
-    pub(super) method: Method<'r>,
+    pub(super) method: RequestMethod<'r>,
     pub(super) claims: &'r Claims<'r>,
     pub(super) now: UnixTime,
 }
 
 /// The method of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Method<'r> {
+pub(super) enum RequestMethod<'r> {
     /// The method in the request line.
     Plain(&'r [u8]),
     /// A header or the query names another method, which the server behind may use.
@@ -66,8 +66,8 @@ pub(super) fn decide(
     }
     let outcome = match (config.default, facts.method) {
         (DefaultAction::Allow, _)
-        | (DefaultAction::ReadOnly, Method::Plain(b"GET" | b"HEAD" | b"OPTIONS")) => Ok(()),
-        (DefaultAction::ReadOnly, Method::Overridden) => Err(Denied::MethodOverride),
+        | (DefaultAction::ReadOnly, RequestMethod::Plain(b"GET" | b"HEAD" | b"OPTIONS")) => Ok(()),
+        (DefaultAction::ReadOnly, RequestMethod::Overridden) => Err(Denied::MethodOverride),
         (DefaultAction::ReadOnly | DefaultAction::Deny, _) => Err(facts.denied()),
     };
     (outcome, Decider::Default)
@@ -94,7 +94,7 @@ impl GuardRule {
             return None;
         }
         Some(match (self.action, &self.methods, facts.method) {
-            (_, Some(_), Method::Overridden) => Err(Denied::MethodOverride),
+            (_, Some(_), RequestMethod::Overridden) => Err(Denied::MethodOverride),
             (Action::Allow, ..) => self.check_sign_in(facts),
             (Action::Deny, ..) => Err(facts.denied()),
         })
@@ -120,8 +120,8 @@ impl GuardRule {
             }
         };
         let is_method = self.methods.as_ref().is_none_or(|methods| match facts.method {
-            Method::Plain(method) => methods.iter().any(|one| one.as_bytes() == method),
-            Method::Overridden => true,
+            RequestMethod::Plain(method) => methods.iter().any(|one| one.as_bytes() == method),
+            RequestMethod::Overridden => true,
         });
         let is_actor = self.actors.as_ref().is_none_or(|actors| {
             let acts = |actor| actors.iter().any(|pattern| pattern.matches(actor));
@@ -142,10 +142,10 @@ impl GuardRule {
             }
         };
         let is_method = self.methods.as_ref().is_none_or(|methods| match facts.method {
-            Method::Plain(method) => {
+            RequestMethod::Plain(method) => {
                 methods.iter().any(|one| one.as_bytes().eq_ignore_ascii_case(method))
             }
-            Method::Overridden => true,
+            RequestMethod::Overridden => true,
         });
         let is_actor = self.actors.as_ref().is_none_or(|actors| {
             let acts = |actor| actors.iter().any(|pattern| pattern.matches(actor));

@@ -14,13 +14,13 @@ use super::{ApiRequest, elsewhere};
 use crate::config::GuardHeaders;
 
 /// The headers to set on one request, and the caller's spellings to remove.
-pub(super) struct Told<'g> {
+pub(super) struct ToldHeaders<'g> {
     names: &'g GuardHeaders,
     /// The other spellings of the names that the caller sent.
     forged: Vec<String>,
 }
 
-impl<'g> Told<'g> {
+impl<'g> ToldHeaders<'g> {
     pub(super) const fn new(names: &'g GuardHeaders) -> Self {
         Self { names, forged: Vec::new() }
     }

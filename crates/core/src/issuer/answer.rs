@@ -1,7 +1,7 @@
 //! The answer to a request that is the filter's, with everything to be recorded about the request.
 
 use super::refusal::Refusal;
-use crate::audit::{Event, Replay, Trail};
+use crate::audit::{AuditEvent, Replay, Trail};
 use crate::host::HostFailure;
 use crate::step::Response;
 
@@ -11,7 +11,7 @@ pub(crate) struct Answer {
     /// The response to the caller.
     pub(crate) response: Response,
     /// The event for the audit log; `None` for a public document and for the page.
-    pub(crate) event: Option<Box<Event>>,
+    pub(crate) event: Option<Box<AuditEvent>>,
     /// The whole reason of a refusal, for the operator's log.
     pub(crate) explanation: Option<String>,
     /// The alarm about a spent token that was presented again.

@@ -14,7 +14,7 @@ use super::endings::Endings;
 use super::events::Inbox;
 use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
-use super::page::{BuiltPage, Page};
+use super::page::{BuiltPage, ConsolePage};
 use super::service::{CustomClaims, Service};
 use crate::bearer::{self, Verifier};
 use crate::claims::{Authorizer, Script};
@@ -22,7 +22,7 @@ use crate::client::{Assertions, Clients};
 use crate::config::{
     self, Config, ConfigEnvironment, ConfigError, NonceRule, Problem, Profile, decode,
 };
-use crate::dpop::{self, AllKeys, Nonces, Origin, Proofs};
+use crate::dpop::{self, AllKeys, Nonces, Proofs, RequestOrigin};
 use crate::host::UnixTime;
 use crate::jose::{Algorithm, KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
 use crate::notifications::Notifier;
@@ -63,7 +63,7 @@ impl Service {
         native: Option<Box<dyn NativeCrypto>>,
         page: Option<BuiltPage>,
     ) -> Result<Self, ConfigError> {
-        let page = Page::of(&config, page)?;
+        let page = ConsolePage::of(&config, page)?;
         let signing_key = signing_key(&config.signing_key)?;
         let custom_claims = match &config.custom_claims {
             Some(written) => {
@@ -172,7 +172,7 @@ impl ConfigEnvironment for Trial<'_> {
         (self.environment)(name)
     }
 
-    fn try_script(&self, custom_claims: &config::CustomClaims) -> Result<(), String> {
+    fn try_script(&self, custom_claims: &config::CustomClaimsSettings) -> Result<(), String> {
         self.script.replace(Some(compile(custom_claims)?));
         Ok(())
     }
@@ -183,8 +183,8 @@ impl ConfigEnvironment for Trial<'_> {
     }
 }
 
-fn compile(custom_claims: &config::CustomClaims) -> Result<Script, String> {
-    let config::CustomClaims { script, environment_variables, limits, .. } = custom_claims;
+fn compile(custom_claims: &config::CustomClaimsSettings) -> Result<Script, String> {
+    let config::CustomClaimsSettings { script, environment_variables, limits, .. } = custom_claims;
     Script::compile(script, limits, environment_variables.expose())
         .map_err(|error| error.to_string())
 }
@@ -208,7 +208,7 @@ fn proofs(config: &mut Config, crypto: Option<&Rc<TestedCrypto>>) -> Option<Proo
         None => dpop::ALGORITHMS,
     };
     let tenant = config.tenant();
-    let origin = Origin::of(&config.issuer)?;
+    let origin = RequestOrigin::of(&config.issuer)?;
     let keys = AllKeys::new(algorithms, crypto.cloned());
     Some(Proofs::new(origin, keys, nonces, (&tenant, "dpop")))
 }
@@ -220,7 +220,7 @@ fn clients(config: &Config, crypto: Option<&Rc<TestedCrypto>>) -> Clients {
     })
 }
 
-fn signing_key(key: &config::SigningKey) -> Result<SigningKey, Problem> {
+fn signing_key(key: &config::SigningJwk) -> Result<SigningKey, Problem> {
     let (kid, alg) = (Some(&*key.kid), Some(key.algorithm.name()));
     let problem = |expected: String| Problem { path: "signing_keys[0]".to_owned(), expected };
     let (_, private) = PublishedKey::from_jwk(key.jwk.expose(), kid, alg)

@@ -17,7 +17,7 @@ use super::oversight::Oversight;
 use super::refusal::Refusal;
 use crate::audit::Trail;
 use crate::config::{EventSender, LONGEST_ACCESS_TOKEN_LIFETIME};
-use crate::events::{Event, EventError, Meaning, Senders};
+use crate::events::{EventError, Meaning, ReceivedEvent, Senders};
 use crate::host::HostFailure;
 use crate::jose::TestedCrypto;
 use crate::metrics;
@@ -80,10 +80,10 @@ impl Inbox {
         oversight: &Oversight,
         context: &Context,
         trail: &Trail,
-        event: Event,
+        event: ReceivedEvent,
     ) -> Result<(), Refusal> {
         let host = context.host();
-        let Event { issuer, jti, kind, at, person, meaning } = event;
+        let ReceivedEvent { issuer, jti, kind, at, person, meaning } = event;
         let id = [issuer.as_bytes(), b"\0", jti.as_bytes()].concat();
         let place = self.senders.place_of(&issuer);
         let happened = Happened::new(&issuer, at.millis(), self.kept_for);

@@ -40,7 +40,7 @@ struct Manifest<'m> {
 }
 
 /// The page of one configuration.
-pub(crate) struct Page {
+pub(crate) struct ConsolePage {
     headers: Vec<(&'static str, String)>,
     beginning: &'static [u8],
     end: Vec<u8>,
@@ -49,7 +49,7 @@ pub(crate) struct Page {
 /// The configuration that the page reads: see `console/src/configuration.js`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told<'c> {
+struct PageConfiguration<'c> {
     issuer: &'c str,
     discovery: &'c str,
     client_id: &'c str,
@@ -62,7 +62,7 @@ struct Told<'c> {
     approvals: Option<&'c str>,
 }
 
-impl Page {
+impl ConsolePage {
     /// Completes the page with its configuration; `None` if there is none.
     pub(super) fn of(config: &Config, built: Option<BuiltPage>) -> Result<Option<Self>, Problem> {
         let Some(console) = &config.console else { return Ok(None) };
@@ -75,7 +75,7 @@ impl Page {
         })?;
         let manifest: Manifest<'static> = serde_json::from_str(built.manifest)
             .map_err(|_| problem("is not possible: the page in this module is broken"))?;
-        let told = Told {
+        let told = PageConfiguration {
             issuer: &config.issuer,
             discovery: &config.paths.discovery,
             client_id: &console.client_id,
@@ -111,7 +111,7 @@ impl Page {
 
 /// Writes the element with the page's configuration, as the end of the document. No `<` of a value
 /// can end the element.
-fn element(told: &Told<'_>) -> String {
+fn element(told: &PageConfiguration<'_>) -> String {
     // Strings and lists of strings can always be serialized.
     let json = serde_json::to_string(told).unwrap_or_default().replace('<', "\\u003c");
     format!("<script type=\"application/json\" id=\"configuration\">{json}</script>\n")

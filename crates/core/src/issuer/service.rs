@@ -7,7 +7,7 @@ use super::documents::Documents;
 use super::events::Inbox;
 use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
-use super::page::Page;
+use super::page::ConsolePage;
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
 use crate::client::Clients;
@@ -38,7 +38,7 @@ pub struct Service {
     /// The discovery document and the key set.
     pub(crate) documents: Documents,
     /// The page of live impersonations; `None` if it is not configured.
-    pub(super) page: Option<Page>,
+    pub(super) page: Option<ConsolePage>,
     /// Signs access tokens.
     pub(crate) signing_key: SigningKey,
     /// The host's cryptography, as far as it passed the self-test; `None` where there is none.

@@ -25,12 +25,12 @@ pub(crate) fn open(config: &Config, record_keys: Vec<Secret<[u8; 16]>>) -> Store
     };
     let longest = config.longest_access_token_lifetime();
     match &config.store {
-        config::Store::SharedData { capacity } => Stores {
+        config::StoreSettings::SharedData { capacity } => Stores {
             tokens: Store::shared_data(&tenant, *capacity, lifetimes),
             revocations: Revocations::shared_data(&tenant),
             list: List::shared_data(&tenant, config.impersonations.capacity(), longest),
         },
-        config::Store::Etcd(settings) => {
+        config::StoreSettings::Etcd(settings) => {
             let server = Rc::new(Server::new(settings, RecordKeys::new(record_keys)));
             Stores {
                 tokens: Store::etcd(&server, &tenant, lifetimes, longest),

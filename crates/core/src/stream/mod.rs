@@ -12,8 +12,8 @@ use std::cell::LazyCell;
 use std::rc::Rc;
 
 use self::merging::Merge;
-use self::recording::Ending;
-use crate::audit::{Event, Trail};
+use self::recording::StreamEnding;
+use crate::audit::{AuditEvent, Trail};
 use crate::certificate::{ClientCertificate, FORWARDED_CERTIFICATE};
 use crate::config::{AuditLog, CertificateSource};
 use crate::host::Host;
@@ -213,7 +213,7 @@ impl Stream {
                     self.caller_has_left = true;
                     return true;
                 }
-                None => self.record(http, &trail.abandoned(), Ending::Now),
+                None => self.record(http, &trail.abandoned(), StreamEnding::Now),
             }
         }
         false
@@ -270,7 +270,7 @@ impl Stream {
                 State::Answered
             }
             Progress::Stopped if self.caller_has_left => {
-                self.record(http, &trail.abandoned(), Ending::Before);
+                self.record(http, &trail.abandoned(), StreamEnding::Before);
                 State::Answered
             }
             Progress::Stopped => {
@@ -284,7 +284,8 @@ impl Stream {
     /// Records an answer, and sends it if the caller is still there.
     fn finish(&mut self, http: &dyn HttpStream, answer: &Answer) {
         if let Some(event) = &answer.event {
-            let ending = if self.caller_has_left { Ending::Before } else { Ending::Later };
+            let ending =
+                if self.caller_has_left { StreamEnding::Before } else { StreamEnding::Later };
             self.record(http, event, ending);
             if event.is_granted_exchange() {
                 let took = self.host.micros().saturating_sub(self.complete_at);
@@ -298,7 +299,7 @@ impl Stream {
         }
     }
 
-    fn record(&self, http: &dyn HttpStream, event: &Event, ending: Ending) {
+    fn record(&self, http: &dyn HttpStream, event: &AuditEvent, ending: StreamEnding) {
         let log = self.service.as_ref().map_or(AuditLog::Both, |service| service.config.audit_log);
         recording::record(log, &*self.host, http, event, ending);
     }

@@ -1,6 +1,6 @@
 //! Records a request: in the audit log, in the metrics, and in the operator's log.
 
-use crate::audit::Event;
+use crate::audit::AuditEvent;
 use crate::config::AuditLog;
 use crate::host::{Host, Level};
 use crate::http_stream::HttpStream;
@@ -9,7 +9,7 @@ use crate::issuer::Answer;
 /// When the stream of a recorded request ends for Envoy. The access log of a stream that has ended
 /// prints nothing any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum StreamEnding {
     /// The stream is open.
     Later,
     /// Envoy ends the stream at this moment.
@@ -23,17 +23,17 @@ pub(super) fn record(
     log: AuditLog,
     host: &dyn Host,
     http: &dyn HttpStream,
-    event: &Event,
-    ending: Ending,
+    event: &AuditEvent,
+    ending: StreamEnding,
 ) {
     match log {
-        AuditLog::AccessLog if ending == Ending::Later => {
+        AuditLog::AccessLog if ending == StreamEnding::Later => {
             http.set_filter_state("audit", &event.to_json());
         }
         AuditLog::AccessLog | AuditLog::Envoy => host.log(Level::Info, &event.to_json()),
         AuditLog::Both => {
             host.log(Level::Info, &event.to_json());
-            if ending != Ending::Before {
+            if ending != StreamEnding::Before {
                 for (name, value) in event.members() {
                     http.set_filter_state(name, value);
                 }

@@ -126,16 +126,16 @@ pub(crate) async fn ask(
     context: &Context,
     upstream: Upstream,
     call: HttpCall,
-) -> Result<Answer, UpstreamFailure> {
+) -> Result<UpstreamAnswer, UpstreamFailure> {
     match context.call(Call::Http(call)).await {
-        Reply::Http { status, json, body } => Ok(Answer { upstream, status, json, body }),
+        Reply::Http { status, json, body } => Ok(UpstreamAnswer { upstream, status, json, body }),
         Reply::Grpc(_) => Err(upstream.failed(context.host(), Fault::Malformed)),
         Reply::Failed(failure) => Err(upstream.failed(context.host(), failure.into())),
     }
 }
 
 /// The answer of an upstream.
-pub(crate) struct Answer {
+pub(crate) struct UpstreamAnswer {
     upstream: Upstream,
     /// The HTTP status.
     pub(crate) status: u16,
@@ -143,7 +143,7 @@ pub(crate) struct Answer {
     body: Vec<u8>,
 }
 
-impl Answer {
+impl UpstreamAnswer {
     /// Parses the body of a 200 as a JSON object.
     pub(crate) fn json<T: serde::de::DeserializeOwned>(
         &self,

@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::{Attribute, Item, ItemMod, UseTree, Visibility};
+use syn::{Attribute, Item, ItemMod, UseTree};
 
 /// The modules that each module imports.
 pub(crate) type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 /// A path, segment by segment.
-pub(crate) type Segments = Vec<String>;
+type Segments = Vec<String>;
 
-pub(crate) struct Module {
-    pub(crate) items: Vec<Item>,
+struct Module {
+    items: Vec<Item>,
     /// The names that a `use` brings into the module, with their paths from the root of the crate.
-    pub(crate) imported: BTreeMap<String, String>,
+    imported: BTreeMap<String, String>,
 }
 
 /// The modules of one crate by their paths, such as `store::slots`. The root is the empty path.
-pub(crate) struct Crate(pub(crate) BTreeMap<String, Module>);
+pub(crate) struct Crate(BTreeMap<String, Module>);
 
 pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -48,15 +48,7 @@ pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files.collect()
 }
 
-/// Every identifier in a file.
-pub(crate) fn idents(file: &Path) -> BTreeSet<String> {
-    let tokens: TokenStream = fs::read_to_string(file).unwrap().parse().unwrap();
-    let mut idents = BTreeSet::new();
-    add_idents(tokens, &mut idents);
-    idents
-}
-
-pub(crate) fn add_idents(tokens: TokenStream, idents: &mut BTreeSet<String>) {
+fn add_idents(tokens: TokenStream, idents: &mut BTreeSet<String>) {
     for token in tokens {
         match token {
             TokenTree::Ident(ident) => drop(idents.insert(ident.to_string())),
@@ -106,9 +98,17 @@ impl Crate {
         Self(modules.collect())
     }
 
+    /// Every module by its path, with its code. The code of an inline module belongs to it alone.
+    pub(crate) fn modules(&self) -> impl Iterator<Item = (&String, TokenStream)> {
+        self.0.iter().map(|(path, module)| {
+            let items = module.items.iter().filter(|item| !matches!(item, Item::Mod(_)));
+            (path, items.map(ToTokens::to_token_stream).collect())
+        })
+    }
+
     /// The module that a path from the root leads to, through `use` declarations, and the rest of
     /// the path inside of that module.
-    pub(crate) fn find(&self, path: &str) -> Option<(String, String)> {
+    fn find(&self, path: &str) -> Option<(String, String)> {
         let mut path = path.to_owned();
         for _ in 0..10 {
             let mut module = path.as_str();
@@ -128,7 +128,7 @@ impl Crate {
     }
 
     /// The path from the root of what a module calls `segments`.
-    pub(crate) fn resolve(&self, module: &str, segments: &[String]) -> Option<String> {
+    fn resolve(&self, module: &str, segments: &[String]) -> Option<String> {
         let imported = &self.0[module].imported;
         let (first, rest) = segments.split_first()?;
         match imported.get(first) {
@@ -226,13 +226,9 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-pub(crate) fn is_public(visibility: &Visibility) -> bool {
-    matches!(visibility, Visibility::Public(_))
-}
-
 /// The names that a `use` declaration brings in, each with its path. A glob brings in no name that
 /// is known here.
-pub(crate) fn branches(tree: &UseTree, before: &[String]) -> Vec<(String, Segments)> {
+fn branches(tree: &UseTree, before: &[String]) -> Vec<(String, Segments)> {
     let with = |ident: &syn::Ident| [before, &[ident.to_string()]].concat();
     match tree {
         UseTree::Path(path) => branches(&path.tree, &with(&path.ident)),

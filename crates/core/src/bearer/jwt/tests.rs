@@ -25,7 +25,7 @@ const AUDIENCE: &str = "https://auth.example.com/api";
 const NOW: u64 = 1_790_000_000;
 const SKEW: u64 = 60;
 
-type Verdict = Result<Rc<VerifiedToken>, BearerError>;
+type TokenVerdict = Result<Rc<VerifiedToken>, BearerError>;
 
 fn key_source(jwks: &[Value]) -> Jwks {
     let set = KeySet::parse(json!({"keys": jwks}).to_string().as_bytes()).unwrap();
@@ -64,7 +64,7 @@ fn without(name: &str) -> Value {
 }
 
 /// Verifies a token as a request does that presents it.
-fn verify_on(host: &Rc<FakeHost>, verifier: &Rc<JwtVerifier>, token: &str) -> Verdict {
+fn verify_on(host: &Rc<FakeHost>, verifier: &Rc<JwtVerifier>, token: &str) -> TokenVerdict {
     let (verifier, token) = (Rc::clone(verifier), token.to_owned());
     let (world, host) = (Rc::clone(host) as Rc<dyn Host>, Rc::clone(host));
     let step = Task::start(world, None, |context| async move {
@@ -85,7 +85,7 @@ fn verifier(issuers: Vec<JwtIssuer>) -> Rc<JwtVerifier> {
     Rc::new(JwtVerifier::new(issuers))
 }
 
-fn verify_with(jwks: &[Value], token: &str) -> Verdict {
+fn verify_with(jwks: &[Value], token: &str) -> TokenVerdict {
     verify_on(&host_at(NOW * 1000), &verifier(vec![issuer(jwks)]), token)
 }
 

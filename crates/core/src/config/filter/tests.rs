@@ -466,7 +466,7 @@ fn every_member_can_be_set() {
     assert_eq!(kids, ["first", "second", "third"]);
     assert_eq!(config.subject_tokens.lifetime, Duration::from_secs(300));
     assert_eq!(config.subject_tokens.max_context_bytes, 1000);
-    assert_eq!(config.store, Store::SharedData { capacity: 10 });
+    assert_eq!(config.store, StoreSettings::SharedData { capacity: 10 });
     let lookup = &config.subject_tokens.user_lookup.as_ref().unwrap().http_uri;
     assert_eq!((&*lookup.cluster, lookup.timeout), ("identity_gateway", Duration::from_secs(3)));
     assert_eq!(config.access_token_lifetime, Duration::from_secs(1800));
@@ -528,7 +528,7 @@ fn an_absent_member_has_its_default() {
     assert_eq!(config.published_keys[0].kid, "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
     assert_eq!(config.subject_tokens.lifetime, Duration::from_secs(600));
     assert_eq!(config.subject_tokens.max_context_bytes, 4096);
-    assert_eq!(config.store, Store::SharedData { capacity: 65_536 });
+    assert_eq!(config.store, StoreSettings::SharedData { capacity: 65_536 });
     assert!(config.subject_tokens.user_lookup.is_none());
     assert_eq!(config.access_token_lifetime, Duration::from_secs(3600));
     assert!(!config.actor_tokens.required);
@@ -1316,7 +1316,7 @@ fn the_store_is_either_shared_data_or_etcd() {
         timeout: Duration::from_millis(3500),
         authority: None,
     };
-    assert_eq!(config.store, Store::Etcd(etcd));
+    assert_eq!(config.store, StoreSettings::Etcd(etcd));
     let all =
         json!({"cluster": "c", "prefix": "/p/", "timeout": "2s", "authority": "etcd.example"});
     let config = parsed(&with("/store", json!({"etcd": all})));
@@ -1326,8 +1326,11 @@ fn the_store_is_either_shared_data_or_etcd() {
         timeout: Duration::from_secs(2),
         authority: Some("etcd.example".into()),
     };
-    assert_eq!(config.store, Store::Etcd(etcd));
-    assert_eq!(parsed(&with("/store", json!({}))).store, Store::SharedData { capacity: 65_536 });
+    assert_eq!(config.store, StoreSettings::Etcd(etcd));
+    assert_eq!(
+        parsed(&with("/store", json!({}))).store,
+        StoreSettings::SharedData { capacity: 65_536 }
+    );
 
     let two = json!({"shared_data": {}, "etcd": {"cluster": "etcd"}});
     assert_problem(

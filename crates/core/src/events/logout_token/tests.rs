@@ -17,7 +17,7 @@ fn claims() -> Value {
 
 const TYPE: Option<&str> = Some("logout+jwt");
 
-fn verdict(setting: &Setting, claims: &Value) -> Result<Event, EventError> {
+fn verdict(setting: &Setting, claims: &Value) -> Result<ReceivedEvent, EventError> {
     setting.logout_token(&setting.sign(TYPE, claims))
 }
 
@@ -25,7 +25,7 @@ fn verdict(setting: &Setting, claims: &Value) -> Result<Event, EventError> {
 fn a_logout_token_ends_its_session_or_all_of_its_actor() {
     let setting = Setting::new();
     let event = verdict(&setting, &claims()).unwrap();
-    let expected = Event {
+    let expected = ReceivedEvent {
         issuer: SENDER.to_owned(),
         jti: "j-1".to_owned(),
         kind: LOGOUT.to_owned(),

@@ -25,7 +25,7 @@ fn claims() -> Value {
     claims_of(REVOKED, &json!({"event_timestamp": NOW - 10}))
 }
 
-fn verdict(setting: &Setting, claims: &Value) -> Result<Event, EventError> {
+fn verdict(setting: &Setting, claims: &Value) -> Result<ReceivedEvent, EventError> {
     setting.security_event(&setting.sign(TYPE, claims))
 }
 

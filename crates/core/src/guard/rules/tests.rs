@@ -31,7 +31,7 @@ const CLAIMS: Claims<'_> = Claims {
 /// default.
 fn outcome(
     config: &GuardConfig,
-    method: Method<'_>,
+    method: RequestMethod<'_>,
     path: &str,
     claims: &Claims<'_>,
 ) -> (Result<(), Denied>, Option<usize>) {
@@ -73,9 +73,9 @@ fn a_rule_allows_only_after_a_recent_sign_in() {
     }
 }
 
-const GET: Method<'_> = Method::Plain(b"GET");
-const POST: Method<'_> = Method::Plain(b"POST");
-const OVERRIDDEN: Method<'_> = Method::Overridden;
+const GET: RequestMethod<'_> = RequestMethod::Plain(b"GET");
+const POST: RequestMethod<'_> = RequestMethod::Plain(b"POST");
+const OVERRIDDEN: RequestMethod<'_> = RequestMethod::Overridden;
 
 #[test]
 fn the_default_decides_if_no_rule_matches() {
@@ -99,7 +99,7 @@ fn the_default_decides_if_no_rule_matches() {
         for (default, expected) in [("read_only", read_only), ("allow", allow), ("deny", deny)] {
             let got = outcome(
                 &config(default, &json!([])),
-                Method::Plain(method.as_bytes()),
+                RequestMethod::Plain(method.as_bytes()),
                 "/a",
                 &CLAIMS,
             );
@@ -183,7 +183,7 @@ fn allow_rules_match_exactly_and_deny_rules_match_broadly() {
         (json!({"path_prefix": "/"}),             GET,     "/anything",               true,    true),
         (json!({"methods": ["POST"]}),            POST,    "/a",                      true,    true),
         (json!({"methods": ["POST"]}),            GET,     "/a",                      false,   false),
-        (json!({"methods": ["POST"]}),            Method::Plain(b"post"), "/a",       false,   true),
+        (json!({"methods": ["POST"]}),            RequestMethod::Plain(b"post"), "/a",       false,   true),
         (json!({}),                               GET,     "/a;b",                    false,   true),
         (json!({"methods": ["GET"]}),             GET,     "/a;b",                    false,   true),
     ];

@@ -41,7 +41,7 @@ fn the_end_has_its_text_in_stored_blocks_and_then_checksum_and_length_of_the_who
 fn no_value_ends_the_element_of_the_configuration() {
     let hostile = "</script><script>alert(1)</script><!--";
     let scopes = [hostile.to_owned()];
-    let element = element(&Told {
+    let element = element(&PageConfiguration {
         issuer: hostile,
         discovery: hostile,
         client_id: hostile,
