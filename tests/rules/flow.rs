@@ -3,7 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::world::World;
-use testkit::gateway::{exchange_form, exchange_request, mint_request, minted};
+use testkit::Findings;
+use testkit::configuration::SIGNING_KEY;
+use testkit::gateway::{
+    IDENTITY_GATEWAY, exchange_form, exchange_request, key_set, mint_request, minted, verify,
+};
 use testkit::http::{Answer, Form};
 
 /// An `http_uri` that reaches a server by its cluster.
@@ -12,10 +16,32 @@ pub(crate) fn http_uri_of(cluster: &str, path: &str) -> Value {
     json!({"uri": uri, "cluster": cluster, "timeout": "10s"})
 }
 
+/// Returns the claims of the access token, which has the filter's signature. The answer must be 200.
+pub(crate) fn claims_of(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    verify(&answer.member("access_token"), &key_set(&SIGNING_KEY)).1
+}
+
+/// Checks that the refusal has a description that is fit for a header, a terminal and a log line.
+pub(crate) fn describes(findings: &mut Findings, case: &str, answer: &Answer) {
+    let body = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
+    let text = body.get("error_description").and_then(Value::as_str).unwrap_or_default();
+    let fit = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    if text.is_empty() || !text.bytes().all(fit) {
+        findings.add(format!("{case}: no good description in {answer:?}"));
+    }
+    findings.expect(case, &answer.header("content-type"), &Some("application/json"));
+    findings.expect(case, &answer.header("cache-control"), &Some("no-store"));
+}
+
 impl World {
     /// Mints a subject token for `u-1`.
     pub(crate) fn mint(&self) -> String {
         minted(&self.send(&mint_request("u-1")))
+    }
+
+    pub(crate) fn mint_for(&self, user: &str) -> String {
+        minted(&self.send(&mint_request(user)))
     }
 
     pub(crate) fn exchange(&self, form: &Form) -> Answer {
@@ -25,6 +51,18 @@ impl World {
     pub(crate) fn assert_spent(&self, subject_token: &str, case: &str) {
         let answer = self.exchange(&exchange_form(subject_token));
         assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{case}: {answer:?}");
+    }
+
+    /// Asserts that a refused request left the token unspent: the correct request still gets its
+    /// access token.
+    pub(crate) fn assert_spendable(&self, subject_token: &str, case: &str) {
+        let answer = self.exchange(&exchange_form(subject_token));
+        assert_eq!(answer.status, 200, "{case}: the subject token is spent: {answer:?}");
+    }
+
+    /// Returns true if the identity gateway got the request of this answer.
+    pub(crate) fn passed_on(&self, answer: &Answer) -> bool {
+        self.upstream(IDENTITY_GATEWAY).received_for(answer).is_some()
     }
 
     /// Returns the last line of the audit log.

@@ -2,6 +2,7 @@
 //! its request, sends the calls, and brings the replies. The servers are the testkit's own; their
 //! rules are asked without a socket.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ const PAGE: BuiltPage = BuiltPage {
 /// One worker with the filter.
 pub(crate) struct World {
     host: Rc<FakeHost>,
-    service: Rc<Service>,
+    service: RefCell<Rc<Service>>,
     servers: Vec<Server>,
 }
 
@@ -38,28 +39,30 @@ impl World {
     pub(crate) fn start(configuration: &Configuration) -> Self {
         let host = Rc::new(FakeHost::default());
         host.now.set(UnixTime::from_millis(now() * 1000));
-        let bytes = configuration.0.to_string().into_bytes();
-        let service = Service::configure(&bytes, &|_| None, host.now(), None, Some(PAGE));
-        let service = Rc::new(service.unwrap_or_else(|error| panic!("{error}")));
-        service.introduce(&*host);
+        let service = configured(&host, configuration).unwrap_or_else(|error| panic!("{error}"));
         let servers: Vec<_> =
             SERVERS.into_iter().chain([IDENTITY_GATEWAY]).map(Server::start).collect();
         servers.last().unwrap().answer(as_asked);
-        let world = Self { host, service, servers };
+        let world = Self { host, service: RefCell::new(service), servers };
         world.tick();
         world
     }
 
-    /// Plays a request to its end.
+    /// Plays a request to its end. Each refusal has one line for the operator, at level debug.
     pub(crate) fn send(&self, request: &Request) -> Answer {
+        let before = (self.host.events.borrow().len(), self.host.debugged.borrow().len());
         let host = Rc::clone(&self.host) as Rc<dyn Host>;
-        let mut stream = Stream::new(Some(Rc::clone(&self.service)), host);
+        let mut stream = Stream::new(Some(Rc::clone(&self.service.borrow())), host);
         let body = match &request.body {
             Body::None => Vec::new(),
             Body::Sized(body) => body.clone(),
             Body::Pieces { data, .. } => data.concat(),
         };
-        let headers = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+        // Envoy shows the filter names in small letters.
+        let headers = request.headers.iter();
+        let headers: Headers =
+            headers.map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
+        let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
         let shown = FakeStream::new(&request.method, request.target.as_bytes(), headers, &body);
         let flow = shown.show_request(&mut stream);
         shown.answer_calls(&mut stream, |call| self.reply(call));
@@ -69,6 +72,11 @@ impl World {
             false => shown.answered.take().expect("neither answered nor passed on"),
         };
         stream.on_end(&shown);
+        let events = self.host.events.borrow();
+        let refused = events.iter().skip(before.0).any(|event| event.contains("\"error\":"));
+        let explained = self.host.debugged.borrow().len() > before.1;
+        assert!(explained || !refused, "nothing for the operator about {request:?}");
+        drop(events);
         self.tick();
         let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
         Answer {
@@ -129,7 +137,8 @@ impl World {
     /// Ticks the timer of the worker, and finishes the work that is due.
     fn tick(&self) {
         let host = Rc::clone(&self.host) as Rc<dyn Host>;
-        for step in self.service.tick(&host) {
+        let service = Rc::clone(&self.service.borrow());
+        for step in service.tick(&host) {
             fakes::run(step, |call| self.reply(call));
         }
     }
@@ -168,6 +177,22 @@ impl World {
         let alarms = self.host.alarms.borrow();
         alarms.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
+
+    /// Gives the filter another configuration. Returns the reason if the filter refuses it.
+    pub(crate) fn update(&self, configuration: &Configuration) -> Result<(), String> {
+        let service = configured(&self.host, configuration)?;
+        self.service.replace(service);
+        self.tick();
+        Ok(())
+    }
+}
+
+fn configured(host: &FakeHost, configuration: &Configuration) -> Result<Rc<Service>, String> {
+    let bytes = configuration.0.to_string().into_bytes();
+    let service = Service::configure(&bytes, &|_| None, host.now(), None, Some(PAGE));
+    let service = service.map_err(|error| error.to_string())?;
+    service.introduce(host);
+    Ok(Rc::new(service))
 }
 
 fn received(method: &str, target: &str, headers: Headers, body: Vec<u8>) -> Received {

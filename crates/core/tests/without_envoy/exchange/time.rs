@@ -101,18 +101,6 @@ fn a_presented_token_is_good_within_the_skew_of_its_issuers_clock() {
     }
 }
 
-/// A verified token is not verified again, but it still expires.
-#[test]
-fn a_remembered_token_ends_when_it_ends() {
-    let gateway = Gateway::usual();
-    let mint = mint_form().bearer(&PROVIDER_KEY.sign(&with(backend_claims(), "exp", NOW + 1)));
-    assert_eq!(gateway.send(&mint.request()).status, 201);
-    gateway.world.advance(Duration::from_millis(60_999));
-    assert_eq!(gateway.send(&mint.request()).status, 201);
-    gateway.world.advance(INSTANT);
-    assert_eq!(gateway.send(&mint.request()).reason(), "expired");
-}
-
 #[test]
 fn expires_in_and_exp_say_the_same() {
     let gateway = Gateway::usual();
