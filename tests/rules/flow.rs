@@ -7,13 +7,39 @@ use testkit::Findings;
 use testkit::configuration::SIGNING_KEY;
 use testkit::gateway::{
     IDENTITY_GATEWAY, exchange_form, exchange_request, key_set, mint_request, minted, verify,
+    with_actor,
 };
-use testkit::http::{Answer, Form};
+use testkit::http::{Answer, Form, Request};
 
 /// An `http_uri` that reaches a server by its cluster.
 pub(crate) fn http_uri_of(cluster: &str, path: &str) -> Value {
     let uri = format!("http://{}.example.com{path}", cluster.replace('_', "-"));
     json!({"uri": uri, "cluster": cluster, "timeout": "10s"})
+}
+
+pub(crate) fn introspection(cache_duration: &str, required_scopes: Value) -> Value {
+    json!({
+        "http_uri": http_uri_of("introspection", "/oidc/token/introspection"),
+        "client_id": "impersonation-filter",
+        "client_secret": {"inline_string": "introspection-secret"},
+        "required_scopes": required_scopes,
+        "name_prefix": "",
+        "cache_duration": cache_duration,
+    })
+}
+
+pub(crate) fn userinfo(cache_duration: &str) -> Value {
+    let http_uri = http_uri_of("userinfo", "/oidc/me");
+    json!({"http_uri": http_uri, "name_prefix": "", "cache_duration": cache_duration})
+}
+
+/// A mint for a user, by the caller with this token.
+pub(crate) fn mint_by(bearer: &str, user: &str) -> Request {
+    Request::post("/api/subject-tokens").bearer(bearer).json(&json!({"userId": user}))
+}
+
+pub(crate) fn exchange_by(subject_token: &str, actor_token: &str) -> Request {
+    exchange_request(&with_actor(exchange_form(subject_token), actor_token))
 }
 
 /// Returns the claims of the access token, which has the filter's signature. The answer must be 200.
@@ -63,6 +89,11 @@ impl World {
     /// Returns true if the identity gateway got the request of this answer.
     pub(crate) fn passed_on(&self, answer: &Answer) -> bool {
         self.upstream(IDENTITY_GATEWAY).received_for(answer).is_some()
+    }
+
+    /// Returns the number of failed calls of a kind.
+    pub(crate) fn failures(&self, upstream: &str) -> u64 {
+        self.counted(&format!("impersonation_callout_failures_total.upstream.{upstream}"))
     }
 
     /// Returns the last line of the audit log.

@@ -2,11 +2,17 @@
 //! Envoy. What only Envoy can do wrong is in `tests/envoy`.
 
 mod binding;
+mod bound_callers;
 mod bounds;
 mod capacity;
 mod client_auth;
 mod client_keys;
+mod documents;
 mod exchange;
 mod flow;
 mod mint;
 mod mint_rules;
+mod names;
+mod opaque_tokens;
+mod presented_tokens;
+mod user_lookup;

@@ -5,11 +5,8 @@ mod callouts;
 mod clock;
 mod documents;
 mod key_sets;
-mod opaque_tokens;
-mod presented_tokens;
 mod recovery;
 mod stand_in;
-mod user_lookup;
 
 use std::fmt::Display;
 use std::time::Duration;

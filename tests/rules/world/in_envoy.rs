@@ -55,6 +55,11 @@ impl World {
         self.gateway.update(configuration)
     }
 
+    /// Returns the log of level info and above.
+    pub(crate) fn log(&self) -> String {
+        self.gateway.envoy.log()
+    }
+
     fn lines(&self, beginning: &str) -> Vec<Value> {
         let log = self.gateway.envoy.log();
         let lines = log.lines().filter_map(|line| Some(&line[line.find(beginning)?..]));

@@ -58,10 +58,16 @@ impl World {
             Body::Sized(body) => body.clone(),
             Body::Pieces { data, .. } => data.concat(),
         };
-        // Envoy shows the filter names in small letters.
-        let headers = request.headers.iter();
-        let headers: Headers =
-            headers.map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
+        // Envoy shows the filter names in small letters, and one field `authorization`.
+        let mut headers = Headers::new();
+        for (name, value) in &request.headers {
+            let name = name.to_ascii_lowercase();
+            let before = headers.iter_mut().find(|(have, _)| *have == name);
+            match before.filter(|_| name == "authorization") {
+                Some((_, values)) => *values = [values, b",".as_slice(), value].concat(),
+                None => headers.push((name, value.clone())),
+            }
+        }
         let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
         let shown = FakeStream::new(&request.method, request.target.as_bytes(), headers, &body);
         let flow = shown.show_request(&mut stream);
@@ -115,7 +121,7 @@ impl World {
         let Some(server) = self.servers.iter().find(|server| *server.name == **cluster) else {
             return Reply::Failed(CallFailure::NotSent);
         };
-        let authority = (":authority".to_owned(), authority.as_bytes().to_vec());
+        let authority = ("host".to_owned(), authority.as_bytes().to_vec());
         let headers =
             headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into()));
         let headers = [authority].into_iter().chain(headers).collect();
@@ -184,6 +190,13 @@ impl World {
         self.service.replace(service);
         self.tick();
         Ok(())
+    }
+
+    /// Returns the log of level info and above.
+    pub(crate) fn log(&self) -> String {
+        let host = &self.host;
+        let logs = [host.events.borrow(), host.alarms.borrow(), host.warnings.borrow()];
+        logs.iter().flat_map(|log| log.iter()).map(|line| format!("{line}\n")).collect()
     }
 }
 

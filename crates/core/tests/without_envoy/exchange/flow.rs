@@ -1,15 +1,14 @@
 //! An exchange that is granted: its answer, its access token, and its line in the audit log.
 
 use jsonwebtoken::jwk::JwkSet;
-use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use jsonwebtoken::{DecodingKey, Validation};
 use serde_json::{Value, json};
 
 use super::setting::{
     ACCESS_TOKEN, ExchangeForm, ISSUER, NOW, ORDERS, PAYMENTS, SIGNING_KEY, configuration,
-    configured, mint_form,
+    mint_form,
 };
 use crate::driver::{Answer, Gateway, Request};
-use testkit::keys::Key;
 
 /// The claims of the access token in an answer, verified with the keys that the gateway publishes.
 pub(super) fn claims(gateway: &Gateway, answer: &Answer) -> Value {
@@ -97,30 +96,6 @@ fn a_client_exchanges_it_for_an_access_token() {
         })
     );
     assert_eq!(answer.explanation, "");
-}
-
-/// Another library verifies the filter's signatures with only the published key set.
-#[test]
-fn a_key_of_any_kind_signs_however_it_is_configured() {
-    let rsa = Key::generate(Algorithm::RS256, "k");
-    let keys = [
-        Key::generate(Algorithm::EdDSA, "k"),
-        Key::generate(Algorithm::ES256, "k"),
-        Key::generate(Algorithm::ES384, "k"),
-        rsa.under(Algorithm::PS256, "k"),
-        rsa,
-    ];
-    for key in keys {
-        let alg = serde_json::to_value(key.alg).unwrap();
-        let pem = json!({"pem": key.pem(), "alg": alg, "kid": "k"});
-        for signing_key in [json!({"jwk": key.private_jwk()}), pem] {
-            let gateway = Gateway::new(&configured("/signing_keys", json!([signing_key])));
-            let answer = gateway.exchange(&ExchangeForm::new(&gateway.mint()));
-            let header = jsonwebtoken::decode_header(answer.text("access_token")).unwrap();
-            assert_eq!((header.alg, header.kid.as_deref()), (key.alg, Some("k")));
-            assert_eq!(claims(&gateway, &answer)["sub"], "user-42");
-        }
-    }
 }
 
 #[test]
