@@ -1,12 +1,17 @@
 //! The rules of requests. Each rule is written once and runs in two worlds: natively, and in a real
 //! Envoy. What only Envoy can do wrong is in `tests/envoy`.
 
+#[cfg(feature = "custom-claims")]
+mod authorize;
 mod binding;
 mod bound_callers;
 mod bounds;
 mod capacity;
+#[cfg(feature = "custom-claims")]
+mod claims;
 mod client_auth;
 mod client_keys;
+mod clock;
 mod documents;
 mod exchange;
 mod flow;
