@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use super::flow::{claims_of, describes};
+use super::flow::{claims_of, describes, userinfo};
 use crate::world::World;
 use testkit::configuration::{
     CLIENT_SECRET, Configuration, ISSUER, MANAGEMENT, ORDERS, PAYMENTS, PLAIN, PROVIDER_KEY,
@@ -546,6 +546,52 @@ fn an_impersonations_token_can_neither_mint_nor_act_even_without_an_actor() {
     }
 }
 
+/// A token that the filter signed is in the issuer's name, and without an `act` claim it looks like
+/// the user's own token. A caller that used it as such would act as another user without being
+/// accountable. The filter does not ask the gateway about it either: the gateway knows the filter's
+/// keys, and would accept the token.
+#[test]
+fn a_token_with_the_filters_own_signature_can_neither_mint_nor_act() {
+    let retired = Key::generate(Algorithm::ES256, "gateway-0");
+    let keys = jwks(&[&PROVIDER_KEY, &SIGNING_KEY, &retired]);
+    let signing = json!([{"jwk": SIGNING_KEY.private_jwk()}, {"jwk": retired.public_jwk()}]);
+    let asking = Configuration::default()
+        .with("/signing_keys", signing)
+        .with("/subject_tokens/authentication/jwt/0/local_jwks", keys.clone())
+        .with("/subject_tokens/authentication/jwt/0/audiences", json!([MANAGEMENT, SUPPORT]))
+        .with("/actor_tokens", json!({"userinfo": userinfo("0s")}));
+    let verifying = asking.clone().with(
+        "/actor_tokens",
+        json!({"jwt": [
+            {"issuer": ISSUER, "name_prefix": "", "audiences": [SUPPORT], "local_jwks": keys},
+        ]}),
+    );
+    let world = World::start(&verifying);
+    let claims = || changed(actor_claims("agent-1"), &json!({"scope": "openid impersonate"}));
+    #[rustfmt::skip]
+    let cases = [
+        ("a key that signed before", retired.sign(&claims()),                                               "delegated"),
+        ("custom claims",            SIGNING_KEY.sign(&changed(claims(), &json!({"azp": {}}))),              "claims"),
+        ("for a client alone",       SIGNING_KEY.sign(&changed(claims(), &json!({"sub": null}))),            "delegated"),
+    ];
+    for (case, token, reason) in cases {
+        world.update(&verifying).unwrap();
+        let mint = Request::post("/api/subject-tokens").json(&json!({"userId": "u-1"}));
+        for _ in ["fresh", "again"] {
+            let answer = world.send(&mint.clone().bearer(&token));
+            assert_eq!(answer.refusal(), (401, "invalid_token".into()), "{case}: {answer:?}");
+            assert_eq!(world.last_event()["reason"], reason, "{case}");
+        }
+        for configuration in [&verifying, &asking] {
+            world.update(configuration).unwrap();
+            let answer = world.exchange(&with_actor(exchange_form(&world.mint()), &token));
+            assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{case}: {answer:?}");
+            assert_eq!(world.last_event()["reason"], "actor_token", "{case}");
+        }
+    }
+    assert_eq!(world.upstream("userinfo").calls(), 0);
+}
+
 /// RFC 8693 §3: a JWT may be presented as one. Spring Security does so.
 #[test]
 fn an_actor_token_that_is_a_jwt_may_be_called_one() {
@@ -704,4 +750,47 @@ fn a_client_that_leaves_scope_out_is_told_that_it_is_required() {
         assert!(told.contains("needs scope"), "{told}");
         assert!(!told.contains("orders"), "{told}");
     }
+}
+
+#[test]
+fn a_request_that_is_not_for_the_filter_goes_on() {
+    let world = World::start(&Configuration::default());
+    let foreign = exchange_form("eyJhbGciOiJub25lIn0.e30.");
+    let at = |method: &str, path: &str| Request {
+        method: method.into(),
+        target: path.into(),
+        ..exchange_request(&foreign)
+    };
+    let json = Request::post("/oidc/token").header("content-type", "application/json");
+    let mut others = vec![
+        exchange_request(&foreign.clone().without("grant_type")),
+        json.body(foreign.encode()),
+        at("GET", "/oidc/token"),
+        at("OPTIONS", "/api/subject-tokens"),
+        at("POST", "/oidc/tokens"),
+        at("POST", "/"),
+    ];
+    for grant in ["authorization_code", "refresh_token", "client_credentials", ""] {
+        others.push(exchange_request(&foreign.clone().set("grant_type", grant)));
+    }
+    for request in others {
+        assert!(world.passed_on(&world.send(&request)), "{request:?}");
+    }
+    let refused = world.exchange(&foreign);
+    assert_eq!(refused.refusal(), (400, "invalid_request".into()), "{refused:?}");
+
+    let passes = Configuration::default().with("/foreign_subject_tokens", "pass_through");
+    world.update(&passes).unwrap();
+    assert!(world.passed_on(&world.exchange(&foreign)));
+    let spelled = exchange_form(&world.mint()).encode();
+    let spelled =
+        spelled.replace("grant_type", "grant%5Ftype").replace("subject_token", "subject%5ftoken");
+    let answer = world.send(&raw_exchange_request(&spelled));
+    assert_eq!(answer.status, 200, "names can be escaped too: {answer:?}");
+    // The filter does not read the part of a form behind 64 KiB of padding.
+    let padded = format!("x={}&{spelled}", "y".repeat(65_536));
+    assert!(world.passed_on(&world.send(&raw_exchange_request(&padded))));
+    world.update(&Configuration::default()).unwrap();
+    let answer = world.send(&raw_exchange_request(&padded));
+    assert_eq!(answer.refusal(), (413, "invalid_request".into()), "{answer:?}");
 }

@@ -48,7 +48,8 @@ pub(crate) fn claims_of(answer: &Answer) -> Value {
     verify(&answer.member("access_token"), &key_set(&SIGNING_KEY)).1
 }
 
-/// Checks that the refusal has a description that is fit for a header, a terminal and a log line.
+/// Checks the facts that all refusals have in common. Their description is fit for a header, a
+/// terminal and a log line.
 pub(crate) fn describes(findings: &mut Findings, case: &str, answer: &Answer) {
     let body = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
     let text = body.get("error_description").and_then(Value::as_str).unwrap_or_default();
@@ -56,6 +57,11 @@ pub(crate) fn describes(findings: &mut Findings, case: &str, answer: &Answer) {
     if text.is_empty() || !text.bytes().all(fit) {
         findings.add(format!("{case}: no good description in {answer:?}"));
     }
+    findings.expect(case, &body.as_object().map(serde_json::Map::len), &Some(2));
+    let can_retry = matches!(answer.status, 429 | 503);
+    findings.expect(case, &answer.header("retry-after").is_some(), &can_retry);
+    let challenged = matches!(answer.status, 401 | 403) && answer.refusal().1 != "access_denied";
+    findings.expect(case, &answer.header("www-authenticate").is_some(), &challenged);
     findings.expect(case, &answer.header("content-type"), &Some("application/json"));
     findings.expect(case, &answer.header("cache-control"), &Some("no-store"));
 }
