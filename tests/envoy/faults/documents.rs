@@ -17,14 +17,17 @@ use testkit::gateway::{EXCHANGE_GRANT, Gateway, IDENTITY_GATEWAY, in_front_of};
 use testkit::http::{Answer, Request};
 use testkit::http2;
 use testkit::keys::Key;
+use testkit::lent::Lent;
 use testkit::server::{Fault, Received, Reply, Server};
 use testkit::{Findings, wait_for};
 
 pub(super) const JWKS: &str = "/oidc/jwks";
 pub(super) const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
 
-fn start(gateway: &Server) -> Envoy {
-    merging(gateway).start()
+/// Lends a filter that merges the documents of the gateway behind it.
+fn lent() -> Lent<Gateway> {
+    let documents = json!({"documents": "merge"});
+    Gateway::lent(&Configuration::default().with("/identity_gateway", documents))
 }
 
 pub(super) fn merging(gateway: &Server) -> Bootstrap {
@@ -80,6 +83,12 @@ pub(super) fn gateway_document(target: &str) -> Value {
 /// Starts a gateway whose documents stay the same from one request to the next.
 pub(super) fn gateway_with_documents() -> (Server, Value, Value) {
     let gateway = Server::start(IDENTITY_GATEWAY);
+    let (key_set, discovery) = has_documents(&gateway);
+    (gateway, key_set, discovery)
+}
+
+/// Gives the gateway documents that stay the same from one request to the next.
+fn has_documents(gateway: &Server) -> (Value, Value) {
     let (key_set, discovery) = (gateway_document(JWKS), gateway_document(DISCOVERY));
     let documents = (key_set.clone(), discovery.clone());
     gateway.answer(move |asked| {
@@ -90,7 +99,7 @@ pub(super) fn gateway_with_documents() -> (Server, Value, Value) {
             .header("last-modified", "Wed, 21 Oct 2015 07:28:00 GMT")
             .header("x-theirs", "kept")
     });
-    (gateway, key_set, discovery)
+    (key_set, discovery)
 }
 
 pub(super) fn kids(document: &Value) -> Vec<&str> {
@@ -108,8 +117,9 @@ pub(super) fn expect_honest_length(findings: &mut Findings, case: &str, answer: 
 
 #[test]
 fn the_key_set_has_the_gateways_keys_and_ours() {
-    let (gateway, theirs, _) = gateway_with_documents();
-    let envoy = start(&gateway);
+    let lent = lent();
+    let (gateway, envoy) = (&lent.upstream, &lent.envoy);
+    let (theirs, _) = has_documents(gateway);
     let answer = envoy.send(&Request::get(JWKS));
     assert_eq!(answer.status, 200, "{answer:?}");
     let merged = answer.json();
@@ -135,8 +145,9 @@ fn the_key_set_has_the_gateways_keys_and_ours() {
 
 #[test]
 fn the_discovery_document_is_the_gateways_with_our_grant_and_endpoints_added() {
-    let (gateway, _, mut expected) = gateway_with_documents();
-    let envoy = start(&gateway);
+    let lent = lent();
+    let (gateway, envoy) = (&lent.upstream, &lent.envoy);
+    let (_, mut expected) = has_documents(gateway);
     let answer = envoy.send(&Request::get(DISCOVERY));
     assert_eq!(answer.status, 200, "{answer:?}");
     expected["grant_types_supported"].as_array_mut().unwrap().push(json!(EXCHANGE_GRANT));
@@ -158,12 +169,12 @@ fn the_discovery_document_is_the_gateways_with_our_grant_and_endpoints_added() {
 
 #[test]
 fn our_key_replaces_the_gateways_of_the_same_kid_and_the_log_says_so() {
-    let gateway = Server::start(IDENTITY_GATEWAY);
+    let lent = lent();
+    let (gateway, envoy) = (&lent.upstream, &lent.envoy);
     let theirs = |kid: &str| Key::generate(Algorithm::ES256, kid).public_jwk();
     gateway.answer_always(Reply::json(&json!({
         "keys": [theirs("one"), theirs("gateway-1"), theirs("two")],
     })));
-    let envoy = start(&gateway);
     assert_eq!(envoy.metric("impersonation_key_collisions_total"), Some(0));
     let merged = envoy.send(&Request::get(JWKS)).json();
     assert_eq!(kids(&merged), ["one", "two", "gateway-1"]);
@@ -176,8 +187,9 @@ fn our_key_replaces_the_gateways_of_the_same_kid_and_the_log_says_so() {
 
 #[test]
 fn the_entity_tag_is_ours_and_changes_with_the_document() {
-    let (gateway, ..) = gateway_with_documents();
-    let envoy = start(&gateway);
+    let lent = lent();
+    let (gateway, envoy) = (&lent.upstream, &lent.envoy);
+    has_documents(gateway);
     for target in [JWKS, DISCOVERY] {
         let first = envoy.send(&Request::get(target));
         let etag = first.header("etag").unwrap().to_owned();
@@ -236,9 +248,9 @@ fn gzip(arguments: &[&str], input: &[u8]) -> Vec<u8> {
 
 #[test]
 fn documents_of_a_compressing_gateway_are_merged_too() {
-    let gateway = Server::start(IDENTITY_GATEWAY);
+    let lent = lent();
+    let (gateway, envoy) = (&lent.upstream, &lent.envoy);
     gateway.answer(compressing);
-    let envoy = start(&gateway);
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         for accepted in [None, Some("gzip, br"), Some("identity"), Some("gzip;q=1.0, *;q=0")] {
@@ -407,7 +419,7 @@ pub(super) const FAULTS: [Fault; 6] = [
 #[test]
 fn a_failure_of_the_gateway_reaches_the_caller_unchanged() {
     let gateway = Server::start(IDENTITY_GATEWAY);
-    let envoy = start(&gateway);
+    let envoy = merging(&gateway).start();
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         for (name, reply) in answers_that_are_no_documents() {
@@ -475,7 +487,7 @@ fn trailers_of_a_gateway_do_not_matter() {
 #[test]
 fn a_broken_off_document_never_passes_for_a_whole_one() {
     let (gateway, ..) = gateway_with_documents();
-    let envoy = start(&gateway);
+    let envoy = merging(&gateway).start();
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         for fault in [Fault::ResetMidBody, Fault::Stalled] {
@@ -497,8 +509,9 @@ fn a_broken_off_document_never_passes_for_a_whole_one() {
 
 #[test]
 fn the_gateway_answers_other_methods() {
-    let (gateway, ..) = gateway_with_documents();
-    let envoy = start(&gateway);
+    let lent = lent();
+    let (gateway, envoy) = (&lent.upstream, &lent.envoy);
+    has_documents(gateway);
     for target in [JWKS, DISCOVERY] {
         for method in ["OPTIONS", "POST"] {
             let request = Request::new(method, target)
