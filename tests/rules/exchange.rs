@@ -76,6 +76,41 @@ fn an_access_token_has_the_documented_claims_and_no_others() {
 }
 
 #[test]
+fn a_mint_has_one_line_in_the_audit_and_an_exchange_another() {
+    let with_context = Configuration::default().with("/audit/context", true);
+    let world = World::start(&with_context);
+    let context = json!({"ticketId": "T-1"});
+    let mint = mint_body_request(&json!({"userId": "u-1", "context": context}));
+    let line = || {
+        let mut event = world.last_event();
+        event.as_object_mut().unwrap().remove("request_id");
+        event
+    };
+    let minted_answer = world.send(&mint);
+    let id = minted_answer.header("location").unwrap().rsplit_once('/').unwrap().1;
+    let created = json!({
+        "event": "subject_token.created", "subject_token_id": id, "user_id": "u-1",
+        "caller": "support-backend", "context": context,
+    });
+    assert_eq!(line(), created);
+    let form = exchange_form(&minted(&minted_answer));
+    let claims = claims_of(&world.exchange(&form.set("scope", "orders:write admin orders:read")));
+    let succeeded = json!({
+        "event": "token_exchange.succeeded", "subject_token_id": id, "user_id": "u-1",
+        "client_id": "support-console", "caller": "support-backend", "resource": ORDERS,
+        "scope": "orders:write orders:read", "jti": claims["jti"], "context": context,
+    });
+    assert_eq!(line(), succeeded);
+    assert_eq!(world.audit().len(), 2);
+
+    world.update(&with_context.with("/audit/context", false)).unwrap();
+    let token = minted(&world.send(&mint));
+    assert_eq!(line().get("context"), None);
+    assert_eq!(world.exchange(&exchange_form(&token)).status, 200);
+    assert_eq!(line().get("context"), None);
+}
+
+#[test]
 fn an_access_token_has_the_type_that_its_resource_names_or_else_the_configured_one() {
     let of_payments = |configuration: Configuration, name: &str| {
         configuration.with("/resources/1/access_token_typ", name)
