@@ -15,6 +15,7 @@ mod clock;
 mod documents;
 mod exchange;
 mod flow;
+mod merged_documents;
 mod mint;
 mod mint_rules;
 mod names;

@@ -111,8 +111,9 @@ impl World {
             return answer;
         }
         let mut headers = shown.response_headers.take();
-        headers.retain(|(name, _)| name != ":status");
-        Sent { status: reply.status, headers, body: shown.response_body.take() }
+        let at = headers.iter().position(|(name, _)| name == ":status").unwrap();
+        let status = String::from_utf8(headers.remove(at).1).unwrap().parse().unwrap();
+        Sent { status, headers, body: shown.response_body.take() }
     }
 
     fn reply(&self, call: &Call) -> Reply {
