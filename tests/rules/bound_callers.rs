@@ -1,5 +1,5 @@
-//! Access tokens of callers, operators and people that are bound to a key: at each endpoint that takes
-//! one, the token is good only with a proof of its key (RFC 9449 §4.3, §7.1, §11.1).
+//! Access tokens of callers, operators and people that are bound to a key: at each endpoint that
+//! takes one, the token is good only with a proof of its key (RFC 9449 §4.3, §7.1, §11.1).
 
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};

@@ -668,7 +668,7 @@ fn a_subject_token_has_one_of_the_configured_types() {
     }
 }
 
-/// Whoever can repair a request is told what to repair, and learns of nothing else.
+/// A client that can repair its request is told what to repair, and learns of nothing else.
 #[test]
 fn a_description_names_the_fault_that_the_client_can_repair() {
     let world = World::start(&Configuration::default());

@@ -42,7 +42,8 @@ pub(crate) fn exchange_by(subject_token: &str, actor_token: &str) -> Request {
     exchange_request(&with_actor(exchange_form(subject_token), actor_token))
 }
 
-/// Returns the claims of the access token, which has the filter's signature. The answer must be 200.
+/// Returns the claims of the access token in an answer, which must be 200. The filter's signature
+/// is verified.
 pub(crate) fn claims_of(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{answer:?}");
     verify(&answer.member("access_token"), &key_set(&SIGNING_KEY)).1

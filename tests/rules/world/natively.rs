@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// Lets the identity gateway answer, and the filter see the answer.
+    /// Asks the identity gateway, and shows the filter its answer.
     fn pass_on(&self, stream: &mut Stream, shown: &FakeStream, body: Vec<u8>) -> Sent {
         let mut headers = shown.request_headers.borrow().clone();
         let mut pseudo = |name: &str| {
