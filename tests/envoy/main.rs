@@ -12,21 +12,17 @@
 
 mod approvals;
 mod audit;
-mod binding;
 mod bound_callers;
-mod capacity;
 mod certificates;
 #[cfg(feature = "custom-claims")]
 mod claims;
-mod client_auth;
-mod client_keys;
 mod configuration;
 mod descriptors;
 mod documents;
 mod etcd;
 mod events;
-mod exchange;
 mod faults;
+mod framing;
 mod grpc;
 mod guard;
 mod harness;
@@ -36,8 +32,8 @@ mod impersonations;
 #[path = "impersonations/mod.rs"]
 mod impersonations_in_etcd;
 mod memory;
-mod mint;
 mod names;
+mod nonces;
 mod operator;
 mod pass_through;
 mod paths;

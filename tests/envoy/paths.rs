@@ -10,13 +10,12 @@ use crate::pass_through::{compare, requests_of_others};
 use testkit::Findings;
 use testkit::configuration::{CLIENT_SECRET, Configuration, ISSUER, SIGNING_KEY};
 use testkit::gateway::{
-    EXCHANGE_GRANT, Gateway, IDENTITY_GATEWAY, exchange_form, exchange_request, in_front_of,
-    mint_request, minted,
+    EXCHANGE_GRANT, Gateway, exchange_form, exchange_request, mint_request, minted,
 };
 use testkit::guarded::{filter_configuration, operator, operator_with};
 use testkit::http::{Answer, Form, Request};
 use testkit::paths::{OAUTH_DISCOVERY, defaults, keycloaks, moved};
-use testkit::server::{Reply, Server};
+use testkit::server::Reply;
 
 fn configuration() -> Configuration {
     filter_configuration().with("/paths", keycloaks())
@@ -36,7 +35,7 @@ fn about(path: &str, token: &str) -> Request {
 
 #[test]
 fn every_endpoint_answers_at_its_configured_path_and_leaves_the_default_to_the_gateway() {
-    let gateway = Gateway::start(&configuration());
+    let gateway = Gateway::lent(&configuration());
     let mut findings = Findings::default();
     let mut ask = |request: Request, status: u16| -> Answer {
         let case = format!("{} {}", request.method, request.target);
@@ -90,7 +89,7 @@ fn every_endpoint_answers_at_its_configured_path_and_leaves_the_default_to_the_g
 
 #[test]
 fn requests_of_others_are_unchanged_at_configured_paths_and_at_default_ones() {
-    let gateway = Gateway::start(&configuration());
+    let gateway = Gateway::lent(&configuration());
     let mut findings = Findings::default();
     for (case, request) in requests_of_others() {
         compare(&mut findings, &gateway, case, &at_keycloaks(request));
@@ -115,12 +114,10 @@ fn served(
     configuration: &Configuration,
     document: impl Fn(&str) -> Value + Send + Sync + 'static,
 ) -> impl Fn(&str) -> Value {
-    let gateway = Server::start(IDENTITY_GATEWAY);
-    gateway.answer(move |asked| Reply::json(&document(&asked.target)));
-    let envoy = in_front_of(&[&gateway], configuration).start();
+    let gateway = Gateway::lent(configuration);
+    gateway.upstream.answer(move |asked| Reply::json(&document(&asked.target)));
     move |path| {
-        let _running = &gateway;
-        let answer = envoy.send(&Request::get(path));
+        let answer = gateway.send(&Request::get(path));
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         answer.json()
     }

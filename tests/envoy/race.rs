@@ -5,7 +5,9 @@ use std::sync::Barrier;
 use std::thread;
 
 use testkit::configuration::Configuration;
-use testkit::gateway::{Gateway, Options, exchange_form, exchange_request, mint_request, raw_part};
+use testkit::gateway::{
+    Gateway, Options, exchange_form, exchange_request, mint_request, minted, raw_part,
+};
 use testkit::http::Connection;
 use testkit::wait_for;
 
@@ -107,4 +109,30 @@ fn simultaneous_mints_fill_every_slot_and_share_none() {
             });
         }
     });
+}
+
+#[test]
+fn a_busy_store_loses_no_slot() {
+    const ROOM: usize = 16;
+    let options = Options { concurrency: 4, ..Options::default() };
+    let configuration = Configuration::default().with("/store/shared_data/capacity", ROOM);
+    let gateway = Gateway::try_start(&configuration, &options).unwrap();
+    // One worker mints a token and another spends it, at once.
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let (mut backend, mut client) = (gateway.connect(), gateway.connect());
+                for _ in 0..200 {
+                    let token = minted(&backend.send(&mint_request("u-1")));
+                    let answer = client.send(&exchange_request(&exchange_form(&token)));
+                    assert_eq!(answer.status, 200, "{answer:?}");
+                }
+            });
+        }
+    });
+    let tokens: Vec<_> = (0..ROOM).map(|_| gateway.mint("u-1")).collect();
+    assert_eq!(gateway.send(&mint_request("u-late")).status, 503);
+    for token in &tokens {
+        gateway.assert_spendable(token, "minted after the storm");
+    }
 }

@@ -3,8 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::world::World;
-use testkit::gateway::{exchange_form, exchange_request, mint_request, minted};
-use testkit::http::{Answer, Form};
+use testkit::Findings;
+use testkit::configuration::SIGNING_KEY;
+use testkit::gateway::{
+    IDENTITY_GATEWAY, exchange_form, exchange_request, key_set, mint_request, minted, verify,
+    with_actor,
+};
+use testkit::http::{Answer, Form, Request};
 
 /// An `http_uri` that reaches a server by its cluster.
 pub(crate) fn http_uri_of(cluster: &str, path: &str) -> Value {
@@ -12,10 +17,64 @@ pub(crate) fn http_uri_of(cluster: &str, path: &str) -> Value {
     json!({"uri": uri, "cluster": cluster, "timeout": "10s"})
 }
 
+pub(crate) fn introspection(cache_duration: &str, required_scopes: Value) -> Value {
+    json!({
+        "http_uri": http_uri_of("introspection", "/oidc/token/introspection"),
+        "client_id": "impersonation-filter",
+        "client_secret": {"inline_string": "introspection-secret"},
+        "required_scopes": required_scopes,
+        "name_prefix": "",
+        "cache_duration": cache_duration,
+    })
+}
+
+pub(crate) fn userinfo(cache_duration: &str) -> Value {
+    let http_uri = http_uri_of("userinfo", "/oidc/me");
+    json!({"http_uri": http_uri, "name_prefix": "", "cache_duration": cache_duration})
+}
+
+/// A mint for a user, by the caller with this token.
+pub(crate) fn mint_by(bearer: &str, user: &str) -> Request {
+    Request::post("/api/subject-tokens").bearer(bearer).json(&json!({"userId": user}))
+}
+
+pub(crate) fn exchange_by(subject_token: &str, actor_token: &str) -> Request {
+    exchange_request(&with_actor(exchange_form(subject_token), actor_token))
+}
+
+/// Returns the claims of the access token in an answer, which must be 200. The filter's signature
+/// is verified.
+pub(crate) fn claims_of(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    verify(&answer.member("access_token"), &key_set(&SIGNING_KEY)).1
+}
+
+/// Checks the facts that all refusals have in common. Their description is fit for a header, a
+/// terminal and a log line.
+pub(crate) fn describes(findings: &mut Findings, case: &str, answer: &Answer) {
+    let body = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
+    let text = body.get("error_description").and_then(Value::as_str).unwrap_or_default();
+    let fit = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    if text.is_empty() || !text.bytes().all(fit) {
+        findings.add(format!("{case}: no good description in {answer:?}"));
+    }
+    findings.expect(case, &body.as_object().map(serde_json::Map::len), &Some(2));
+    let can_retry = matches!(answer.status, 429 | 503);
+    findings.expect(case, &answer.header("retry-after").is_some(), &can_retry);
+    let challenged = matches!(answer.status, 401 | 403) && answer.refusal().1 != "access_denied";
+    findings.expect(case, &answer.header("www-authenticate").is_some(), &challenged);
+    findings.expect(case, &answer.header("content-type"), &Some("application/json"));
+    findings.expect(case, &answer.header("cache-control"), &Some("no-store"));
+}
+
 impl World {
     /// Mints a subject token for `u-1`.
     pub(crate) fn mint(&self) -> String {
         minted(&self.send(&mint_request("u-1")))
+    }
+
+    pub(crate) fn mint_for(&self, user: &str) -> String {
+        minted(&self.send(&mint_request(user)))
     }
 
     pub(crate) fn exchange(&self, form: &Form) -> Answer {
@@ -25,6 +84,23 @@ impl World {
     pub(crate) fn assert_spent(&self, subject_token: &str, case: &str) {
         let answer = self.exchange(&exchange_form(subject_token));
         assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{case}: {answer:?}");
+    }
+
+    /// Asserts that a refused request left the token unspent: the correct request still gets its
+    /// access token.
+    pub(crate) fn assert_spendable(&self, subject_token: &str, case: &str) {
+        let answer = self.exchange(&exchange_form(subject_token));
+        assert_eq!(answer.status, 200, "{case}: the subject token is spent: {answer:?}");
+    }
+
+    /// Returns true if the identity gateway got the request of this answer.
+    pub(crate) fn passed_on(&self, answer: &Answer) -> bool {
+        self.upstream(IDENTITY_GATEWAY).received_for(answer).is_some()
+    }
+
+    /// Returns the number of failed calls of a kind.
+    pub(crate) fn failures(&self, upstream: &str) -> u64 {
+        self.counted(&format!("impersonation_callout_failures_total.upstream.{upstream}"))
     }
 
     /// Returns the last line of the audit log.

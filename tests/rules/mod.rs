@@ -1,7 +1,25 @@
 //! The rules of requests. Each rule is written once and runs in two worlds: natively, and in a real
 //! Envoy. What only Envoy can do wrong is in `tests/envoy`.
 
+#[cfg(feature = "custom-claims")]
+mod authorize;
+mod binding;
+mod bound_callers;
 mod bounds;
+mod capacity;
+#[cfg(feature = "custom-claims")]
+mod claims;
+mod client_auth;
+mod client_keys;
+mod clock;
+mod documents;
+mod exchange;
 mod flow;
+mod merged_documents;
+mod mint;
 mod mint_order;
 mod mint_rules;
+mod names;
+mod opaque_tokens;
+mod presented_tokens;
+mod user_lookup;

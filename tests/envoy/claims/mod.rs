@@ -2,7 +2,6 @@
 //! on the sandbox and on Envoy.
 
 mod failures;
-mod results;
 mod sandbox;
 
 use serde_json::{Value, json};

@@ -1,30 +1,33 @@
 //! Each callout with each fault: the caller is answered in bounded time, nothing is spent, no other
 //! request is disturbed, and a metric counts the failure.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jsonwebtoken::Algorithm;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     ACTORS, BOUND, Issuer, MINTERS, TIMEOUT, echoing_gateway, exchange_by, expect_unavailable,
-    introspection, mint_with, userinfo,
+    introspection, introspection_at, mint_with, uri, userinfo,
 };
+use testkit::clock::Clock;
 use testkit::configuration::Configuration;
 use testkit::envoy::Envoy;
 use testkit::gateway::{
-    BEARER, exchange_form, exchange_request, http_uri, in_front_of, mint_request, minted,
+    BEARER, Gateway, exchange_form, exchange_request, in_front_of, mint_request, minted,
 };
 use testkit::http::Request;
 use testkit::keys::Key;
-use testkit::server::{Fault, Reply, Server};
+use testkit::server::{Fault, Reply};
 use testkit::{Findings, wait_for};
 
 const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// A request that needs the service, and its status while the service works.
 struct Callout<'a> {
-    service: &'a Server,
+    /// The name of the service.
+    service: &'a str,
+    answer: Value,
     metric: &'a str,
     request: &'a dyn Fn(&Envoy) -> Request,
     status: u16,
@@ -32,16 +35,17 @@ struct Callout<'a> {
 
 impl Callout<'_> {
     fn survives_every_fault(&self, configuration: &Configuration) {
-        let gateway = echoing_gateway();
-        let envoy = in_front_of(&[&gateway, self.service], configuration).start();
+        let gateway = Gateway::lent(configuration);
+        let (envoy, service) = (&gateway.envoy, gateway.server(self.service));
+        service.answer_always(Reply::json(&self.answer));
         let mut findings = Findings::default();
         for fault in Fault::ALL {
-            let case = format!("{} {fault:?}", self.service.name);
-            let request = (self.request)(&envoy);
+            let case = format!("{} {fault:?}", self.service);
+            let request = (self.request)(envoy);
             let bystander = minted(&envoy.send(&mint_request("u-bystander")));
             let failures = envoy.failures(self.metric);
 
-            self.service.fail(fault);
+            service.fail(fault);
             let began = Instant::now();
             let mut waiting = envoy.connect();
             waiting.write(&request.to_bytes()).unwrap();
@@ -64,7 +68,7 @@ impl Callout<'_> {
             let counted = envoy.failures(self.metric) - failures;
             findings.expect(format!("{case}: failures counted"), &counted, &1);
 
-            self.service.heal();
+            service.heal();
             let answer = envoy.send(&request);
             findings.expect(
                 format!("{case}: the same again, healed"),
@@ -82,29 +86,27 @@ fn exchange_with_opaque_actor(envoy: &Envoy) -> Request {
 
 #[test]
 fn minters_introspection_survives_every_fault() {
-    let service = Server::start("introspection");
-    service.answer_always(Reply::json(&json!({
-        "active": true, "scope": "impersonate", "client_id": "backend",
-    })));
     let configuration = Configuration::default().with(
         "/subject_tokens/authentication/introspection",
-        introspection(&service, "0s", json!(["impersonate"])),
+        introspection("0s", json!(["impersonate"])),
     );
-    let request = |_: &Envoy| mint_with("opaque-bearer");
-    Callout { service: &service, metric: "introspection", request: &request, status: 201 }
-        .survives_every_fault(&configuration);
+    Callout {
+        service: "introspection",
+        answer: json!({"active": true, "scope": "impersonate", "client_id": "backend"}),
+        metric: "introspection",
+        request: &|_: &Envoy| mint_with("opaque-bearer"),
+        status: 201,
+    }
+    .survives_every_fault(&configuration);
 }
 
 #[test]
 fn actors_introspection_survives_every_fault() {
-    let service = Server::start("introspection");
-    service.answer_always(Reply::json(&json!({
-        "active": true, "scope": "openid", "sub": "agent-1",
-    })));
     let configuration = Configuration::default()
-        .with("/actor_tokens/introspection", introspection(&service, "0s", json!([])));
+        .with("/actor_tokens/introspection", introspection("0s", json!([])));
     Callout {
-        service: &service,
+        service: "introspection",
+        answer: json!({"active": true, "scope": "openid", "sub": "agent-1"}),
         metric: "introspection",
         request: &exchange_with_opaque_actor,
         status: 200,
@@ -114,12 +116,10 @@ fn actors_introspection_survives_every_fault() {
 
 #[test]
 fn userinfo_survives_every_fault() {
-    let service = Server::start("userinfo");
-    service.answer_always(Reply::json(&json!({"sub": "agent-1"})));
-    let configuration =
-        Configuration::default().with("/actor_tokens/userinfo", userinfo(&service, "0s"));
+    let configuration = Configuration::default().with("/actor_tokens/userinfo", userinfo("0s"));
     Callout {
-        service: &service,
+        service: "userinfo",
+        answer: json!({"sub": "agent-1"}),
         metric: "userinfo",
         request: &exchange_with_opaque_actor,
         status: 200,
@@ -130,13 +130,11 @@ fn userinfo_survives_every_fault() {
 /// Only the status counts here, so a fault of the body is no failure.
 #[test]
 fn user_lookup_survives_every_fault() {
-    let service = Server::start("users");
-    service.answer_always(Reply::json(&json!({"id": "u-1", "name": "Somebody"})));
-    let lookup =
-        json!({"http_uri": http_uri(&service, "/api/users/{userId}", super::TIMEOUT_TEXT)});
+    let lookup = json!({"http_uri": uri("users", "/api/users/{userId}")});
     let configuration = Configuration::default().with("/subject_tokens/user_lookup", lookup);
-    let gateway = echoing_gateway();
-    let envoy = in_front_of(&[&gateway, &service], &configuration).start();
+    let gateway = Gateway::lent(&configuration);
+    let (envoy, service) = (&gateway.envoy, gateway.server("users"));
+    service.answer_always(Reply::json(&json!({"id": "u-1", "name": "Somebody"})));
     let mut findings = Findings::default();
     for fault in Fault::ALL {
         let case = format!("users {fault:?}");
@@ -203,7 +201,8 @@ fn key_sets_survive_every_fault() {
     for faulty in &issuers {
         faulty.issuer.service.fail(faulty.fault);
     }
-    let envoy = in_front_of(&services, &configuration).start();
+    let clock = Clock::new();
+    let envoy = clock.for_envoy(in_front_of(&services, &configuration)).start();
     let mut findings = Findings::default();
 
     // Before the first success there are no keys to verify with.
@@ -235,7 +234,7 @@ fn key_sets_survive_every_fault() {
     }
 
     // From then on the last good keys serve, whatever happens to a refresh.
-    std::thread::sleep(Duration::from_millis(5200));
+    clock.set(6);
     for FaultyIssuer { fault, issuer, request } in &issuers {
         let case = format!("{} later", issuer.service.name);
         let rotated = Key::generate(Algorithm::EdDSA, "rotated");
@@ -280,15 +279,16 @@ fn key_sets_survive_every_fault() {
 #[test]
 fn a_missing_cluster_counts_as_a_failing_service() {
     let nowhere = |path: &str| json!({"uri": format!("http://x{path}"), "cluster": "nowhere"});
-    let issuer = Issuer::start("nowhere");
+    let gateway = Gateway::lent(&Configuration::default());
+    let (envoy, issuer) = (&gateway.envoy, Issuer::start("nowhere"));
     let configuration = Configuration::default()
         .with(MINTERS, issuer.minters("300s"))
         .with("/actor_tokens/userinfo", json!({"http_uri": nowhere("/me"), "name_prefix": ""}))
         .with(
             "/subject_tokens/authentication/introspection",
-            introspection(&issuer.service, "0s", json!(["impersonate"])),
+            introspection_at("nowhere", "0s", json!(["impersonate"])),
         );
-    let envoy = in_front_of(&[&echoing_gateway()], &configuration).start();
+    gateway.update(&configuration).unwrap();
     let mut findings = Findings::default();
     let subject_token = minted(&envoy.send(&mint_request("u-1")));
     #[rustfmt::skip]
@@ -303,45 +303,44 @@ fn a_missing_cluster_counts_as_a_failing_service() {
     }
     let answer = envoy.send(&exchange_request(&exchange_form(&subject_token)));
     findings.expect("without the actor", &answer.status, &200);
-    drop(envoy);
 
     let lookup = json!({"http_uri": nowhere("/api/users/{userId}")});
     let configuration = Configuration::default().with("/subject_tokens/user_lookup", lookup);
-    let envoy = in_front_of(&[&echoing_gateway()], &configuration).start();
+    gateway.update(&configuration).unwrap();
     expect_unavailable(&mut findings, "user_lookup", &envoy.send(&mint_request("u-1")));
     findings.expect("user_lookup", &envoy.failures("user_lookup"), &1);
 }
 
 #[test]
 fn every_callout_of_a_request_carries_its_traceparent() {
-    let issuer = Issuer::start("keys");
+    let gateway = Gateway::lent(&Configuration::default());
+    let (envoy, issuer) = (&gateway.envoy, Issuer::at(gateway.server("keys")));
     let [users, userinfo_service, minters] =
-        ["users", "userinfo", "introspection"].map(Server::start);
+        ["users", "userinfo", "introspection"].map(|name| gateway.server(name));
+    users.answer_always(Reply::status(200));
     userinfo_service.answer_always(Reply::json(&json!({"sub": "agent-1"})));
     let active = json!({"active": true, "scope": "impersonate", "client_id": "backend"});
     minters.answer_always(Reply::json(&active));
-    let lookup = http_uri(&users, "/api/users/{userId}", super::TIMEOUT_TEXT);
+    let lookup = uri("users", "/api/users/{userId}");
     let configuration = Configuration::default()
         .with(MINTERS, issuer.minters("300s"))
         .with(
             "/subject_tokens/authentication/introspection",
-            introspection(&minters, "0s", json!(["impersonate"])),
+            introspection("0s", json!(["impersonate"])),
         )
         .with("/subject_tokens/user_lookup", json!({"http_uri": lookup}))
-        .with("/actor_tokens/userinfo", userinfo(&userinfo_service, "0s"));
-    let gateway = echoing_gateway();
-    let services = [&gateway, &users, &userinfo_service, &minters, &issuer.service];
-    let envoy = in_front_of(&services, &configuration).start();
+        .with("/actor_tokens/userinfo", userinfo("0s"));
+    gateway.update(&configuration).unwrap();
     wait_for("the key set", || (issuer.service.calls() > 0).then_some(()));
     let traced = |request: Request| envoy.send(&request.header("traceparent", TRACEPARENT));
 
     let subject_token = minted(&traced(mint_with("opaque-bearer")));
     assert_eq!(traced(exchange_by(&subject_token, "opaque-actor")).status, 200);
-    for service in [&users, &userinfo_service, &minters] {
+    for service in [users, userinfo_service, minters] {
         assert_eq!(service.last().header("traceparent"), Some(TRACEPARENT), "{}", service.name);
     }
     // This request causes a fetch.
-    std::thread::sleep(Duration::from_millis(5200));
+    gateway.clock().set(6);
     let rotated = Key::generate(Algorithm::EdDSA, "rotated");
     issuer.publish(&[&rotated]);
     assert_eq!(traced(mint_with(&issuer.bearer(&rotated))).status, 201);

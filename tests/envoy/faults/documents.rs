@@ -11,20 +11,23 @@ use serde_json::{Value, json};
 
 use super::BOUND;
 use testkit::bootstrap::Bootstrap;
-use testkit::configuration::{Configuration, ISSUER, SIGNING_KEY};
+use testkit::configuration::{Configuration, ISSUER};
 use testkit::envoy::Envoy;
-use testkit::gateway::{EXCHANGE_GRANT, Gateway, IDENTITY_GATEWAY, in_front_of};
+use testkit::gateway::{Gateway, IDENTITY_GATEWAY, in_front_of};
 use testkit::http::{Answer, Request};
 use testkit::http2;
 use testkit::keys::Key;
+use testkit::lent::Lent;
 use testkit::server::{Fault, Received, Reply, Server};
 use testkit::{Findings, wait_for};
 
 pub(super) const JWKS: &str = "/oidc/jwks";
 pub(super) const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
 
-fn start(gateway: &Server) -> Envoy {
-    merging(gateway).start()
+/// Lends a filter that merges the documents of the gateway behind it.
+fn lent() -> Lent<Gateway> {
+    let documents = json!({"documents": "merge"});
+    Gateway::lent(&Configuration::default().with("/identity_gateway", documents))
 }
 
 pub(super) fn merging(gateway: &Server) -> Bootstrap {
@@ -80,6 +83,12 @@ pub(super) fn gateway_document(target: &str) -> Value {
 /// Starts a gateway whose documents stay the same from one request to the next.
 pub(super) fn gateway_with_documents() -> (Server, Value, Value) {
     let gateway = Server::start(IDENTITY_GATEWAY);
+    let (key_set, discovery) = has_documents(&gateway);
+    (gateway, key_set, discovery)
+}
+
+/// Gives the gateway documents that stay the same from one request to the next.
+fn has_documents(gateway: &Server) -> (Value, Value) {
     let (key_set, discovery) = (gateway_document(JWKS), gateway_document(DISCOVERY));
     let documents = (key_set.clone(), discovery.clone());
     gateway.answer(move |asked| {
@@ -90,7 +99,7 @@ pub(super) fn gateway_with_documents() -> (Server, Value, Value) {
             .header("last-modified", "Wed, 21 Oct 2015 07:28:00 GMT")
             .header("x-theirs", "kept")
     });
-    (gateway, key_set, discovery)
+    (key_set, discovery)
 }
 
 pub(super) fn kids(document: &Value) -> Vec<&str> {
@@ -104,110 +113,6 @@ pub(super) fn expect_honest_length(findings: &mut Findings, case: &str, answer: 
         &length.unwrap_or(answer.body.len()),
         &answer.body.len(),
     );
-}
-
-#[test]
-fn the_key_set_has_the_gateways_keys_and_ours() {
-    let (gateway, theirs, _) = gateway_with_documents();
-    let envoy = start(&gateway);
-    let answer = envoy.send(&Request::get(JWKS));
-    assert_eq!(answer.status, 200, "{answer:?}");
-    let merged = answer.json();
-    assert_eq!(kids(&merged), ["theirs", "gateway-1"]);
-    // Every other member keeps its value and place, even unknown ones.
-    let mut expected = theirs;
-    let ours = merged["keys"].as_array().unwrap().last().unwrap().clone();
-    expected["keys"].as_array_mut().unwrap().push(ours.clone());
-    assert_eq!(answer.text(), expected.to_string());
-    for (name, value) in SIGNING_KEY.public_jwk().as_object().unwrap() {
-        assert_eq!(&ours[name], value, "{name}");
-    }
-    for secret in SIGNING_KEY.secrets() {
-        assert!(!answer.text().contains(&secret));
-    }
-    assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()));
-    assert_eq!(answer.header("x-theirs"), Some("kept"));
-    assert_eq!(answer.header("cache-control"), Some("public, max-age=60"));
-    // These header fields describe the gateway's bytes.
-    assert_ne!(answer.header("etag"), Some("\"theirs\""));
-    assert_eq!(answer.header("last-modified"), None);
-}
-
-#[test]
-fn the_discovery_document_is_the_gateways_with_our_grant_and_endpoints_added() {
-    let (gateway, _, mut expected) = gateway_with_documents();
-    let envoy = start(&gateway);
-    let answer = envoy.send(&Request::get(DISCOVERY));
-    assert_eq!(answer.status, 200, "{answer:?}");
-    expected["grant_types_supported"].as_array_mut().unwrap().push(json!(EXCHANGE_GRANT));
-    let methods = json!(["client_secret_basic", "none"]);
-    for (member, value) in [
-        ("token_endpoint_auth_methods_supported", methods.clone()),
-        ("revocation_endpoint", json!("https://auth.example.com/oidc/token/revocation")),
-        ("revocation_endpoint_auth_methods_supported", methods),
-        ("introspection_endpoint", json!("https://auth.example.com/oidc/token/introspection")),
-        ("introspection_endpoint_auth_methods_supported", json!(["client_secret_basic"])),
-    ] {
-        expected[member] = value;
-    }
-    assert_eq!(answer.text(), expected.to_string());
-    assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()));
-    assert_eq!(answer.header("content-type"), Some("application/json"));
-    assert_eq!(answer.header("x-theirs"), Some("kept"));
-}
-
-#[test]
-fn our_key_replaces_the_gateways_of_the_same_kid_and_the_log_says_so() {
-    let gateway = Server::start(IDENTITY_GATEWAY);
-    let theirs = |kid: &str| Key::generate(Algorithm::ES256, kid).public_jwk();
-    gateway.answer_always(Reply::json(&json!({
-        "keys": [theirs("one"), theirs("gateway-1"), theirs("two")],
-    })));
-    let envoy = start(&gateway);
-    assert_eq!(envoy.metric("impersonation_key_collisions_total"), Some(0));
-    let merged = envoy.send(&Request::get(JWKS)).json();
-    assert_eq!(kids(&merged), ["one", "two", "gateway-1"]);
-    assert_eq!(merged["keys"][2]["x"], SIGNING_KEY.public_jwk()["x"]);
-    assert_eq!(envoy.metric("impersonation_key_collisions_total"), Some(1));
-    let log = envoy.log();
-    let line = log.lines().find(|line| line.contains("kid"));
-    assert!(line.is_some_and(|line| line.contains("one of our keys")), "{log}");
-}
-
-#[test]
-fn the_entity_tag_is_ours_and_changes_with_the_document() {
-    let (gateway, ..) = gateway_with_documents();
-    let envoy = start(&gateway);
-    for target in [JWKS, DISCOVERY] {
-        let first = envoy.send(&Request::get(target));
-        let etag = first.header("etag").unwrap().to_owned();
-        for known in [etag.clone(), format!("W/{etag}"), format!("\"x\", {etag}"), "*".into()] {
-            let again = envoy.send(&Request::get(target).header("if-none-match", &known));
-            assert_eq!(again.status, 304, "{target} {known}: {again:?}");
-            assert_eq!(again.header("etag"), Some(etag.as_str()), "{target}");
-            assert_eq!(again.header("cache-control"), Some("public, max-age=60"), "{target}");
-            assert!(again.body.is_empty(), "{target}");
-            let length = again.header("content-length").map(|length| length.parse().unwrap());
-            assert!(length.is_none_or(|length: usize| length == first.body.len()), "{again:?}");
-        }
-        // The gateway's own tag is not the tag of the merged document, and its dates do not apply
-        // to it.
-        for (name, value) in [
-            ("if-none-match", "\"theirs\""),
-            ("if-modified-since", "Wed, 21 Oct 2099 07:28:00 GMT"),
-            ("range", "bytes=0-10"),
-        ] {
-            let answer = envoy.send(&Request::get(target).header(name, value));
-            assert_eq!((answer.status, &answer.body), (200, &first.body), "{target} {name}");
-            assert_eq!(gateway.last().header(name), None, "{target}: passed on");
-        }
-    }
-    let before = envoy.send(&Request::get(JWKS));
-    let etag = before.header("etag").unwrap().to_owned();
-    gateway.answer_always(Reply::json(&json!({"keys": []})));
-    let after = envoy.send(&Request::get(JWKS).header("if-none-match", &etag));
-    assert_eq!(after.status, 200, "another key set under the same tag: {after:?}");
-    assert_ne!(after.header("etag"), Some(etag.as_str()));
 }
 
 /// Compresses whenever it may: RFC 9110 §12.5.3 allows it unless the request says `identity`.
@@ -236,9 +141,9 @@ fn gzip(arguments: &[&str], input: &[u8]) -> Vec<u8> {
 
 #[test]
 fn documents_of_a_compressing_gateway_are_merged_too() {
-    let gateway = Server::start(IDENTITY_GATEWAY);
+    let lent = lent();
+    let (gateway, envoy) = (&lent.upstream, &lent.envoy);
     gateway.answer(compressing);
-    let envoy = start(&gateway);
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         for accepted in [None, Some("gzip, br"), Some("identity"), Some("gzip;q=1.0, *;q=0")] {
@@ -405,22 +310,11 @@ pub(super) const FAULTS: [Fault; 6] = [
 ];
 
 #[test]
-fn a_failure_of_the_gateway_reaches_the_caller_unchanged() {
+fn a_connection_to_the_gateway_that_fails_adds_nothing_of_ours() {
     let gateway = Server::start(IDENTITY_GATEWAY);
-    let envoy = start(&gateway);
+    let envoy = merging(&gateway).start();
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
-        for (name, reply) in answers_that_are_no_documents() {
-            let case = format!("{target}: {name}");
-            gateway.answer_always(reply.clone());
-            let answer = envoy.send(&Request::get(target));
-            findings.expect(format!("{case}: status"), &answer.status, &reply.status);
-            findings.expect(format!("{case}: body"), &answer.body, &reply.body);
-            for (name, value) in &reply.headers {
-                let kept = answer.header(name).map(str::as_bytes);
-                findings.expect(format!("{case}: {name}"), &kept, &Some(value.as_slice()));
-            }
-        }
         gateway.answer_always(Reply::json(&gateway_document(target)));
         for fault in FAULTS {
             let case = format!("{target}: {fault:?}");
@@ -475,7 +369,7 @@ fn trailers_of_a_gateway_do_not_matter() {
 #[test]
 fn a_broken_off_document_never_passes_for_a_whole_one() {
     let (gateway, ..) = gateway_with_documents();
-    let envoy = start(&gateway);
+    let envoy = merging(&gateway).start();
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         for fault in [Fault::ResetMidBody, Fault::Stalled] {
@@ -491,27 +385,6 @@ fn a_broken_off_document_never_passes_for_a_whole_one() {
             }
             gateway.heal();
             findings.expect(&case, &envoy.send(&Request::get(target)).status, &200);
-        }
-    }
-}
-
-#[test]
-fn the_gateway_answers_other_methods() {
-    let (gateway, ..) = gateway_with_documents();
-    let envoy = start(&gateway);
-    for target in [JWKS, DISCOVERY] {
-        for method in ["OPTIONS", "POST"] {
-            let request = Request::new(method, target)
-                .header("if-none-match", "\"theirs\"")
-                .header("accept-encoding", "gzip");
-            let answer = envoy.send(&request);
-            assert_eq!(answer.header("etag"), Some("\"theirs\""), "{method} {target}");
-            assert_eq!(answer.header("x-theirs"), Some("kept"), "{method} {target}");
-            let asked = gateway.last();
-            assert_eq!((asked.method.as_str(), asked.target.as_str()), (method, target));
-            assert_eq!(asked.header("if-none-match"), Some("\"theirs\""), "{method} {target}");
-            assert_eq!(asked.header("accept-encoding"), Some("gzip"), "{method} {target}");
-            assert!(!answer.text().contains("gateway-1"), "{method} {target}");
         }
     }
 }

@@ -5,11 +5,8 @@ mod callouts;
 mod clock;
 mod documents;
 mod key_sets;
-mod opaque_tokens;
-mod presented_tokens;
 mod recovery;
 mod stand_in;
-mod user_lookup;
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -47,9 +44,14 @@ struct Issuer {
 
 impl Issuer {
     fn start(name: &str) -> Self {
+        Self::at(&Server::start(name))
+    }
+
+    /// An issuer whose key set is at this server.
+    fn at(service: &Server) -> Self {
         let issuer = Self {
-            service: Server::start(name),
-            key: Key::generate(Algorithm::EdDSA, &format!("{name}-1")),
+            service: service.clone(),
+            key: Key::generate(Algorithm::EdDSA, &format!("{}-1", service.name)),
         };
         issuer.publish(&[&issuer.key]);
         issuer
@@ -117,9 +119,21 @@ fn minters_of(issuer: &Issuer, cache_duration: &str) -> Configuration {
     Configuration::default().with("/subject_tokens/authentication/jwt", minters)
 }
 
-fn introspection(service: &Server, cache_duration: &str, required_scopes: Value) -> Value {
+/// An `http_uri` that reaches a service by its name.
+fn uri(service: &str, path: &str) -> Value {
     json!({
-        "http_uri": http_uri(service, "/oidc/token/introspection", TIMEOUT_TEXT),
+        "uri": format!("http://{service}.example.com{path}"), "cluster": service,
+        "timeout": TIMEOUT_TEXT,
+    })
+}
+
+fn introspection(cache_duration: &str, required_scopes: Value) -> Value {
+    introspection_at("introspection", cache_duration, required_scopes)
+}
+
+fn introspection_at(service: &str, cache_duration: &str, required_scopes: Value) -> Value {
+    json!({
+        "http_uri": uri(service, "/oidc/token/introspection"),
         "client_id": "impersonation-filter",
         "client_secret": {"inline_string": "introspection-secret"},
         "required_scopes": required_scopes,
@@ -128,8 +142,8 @@ fn introspection(service: &Server, cache_duration: &str, required_scopes: Value)
     })
 }
 
-fn userinfo(service: &Server, cache_duration: &str) -> Value {
-    let http_uri = http_uri(service, "/oidc/me", TIMEOUT_TEXT);
+fn userinfo(cache_duration: &str) -> Value {
+    let http_uri = uri("userinfo", "/oidc/me");
     json!({"http_uri": http_uri, "name_prefix": "", "cache_duration": cache_duration})
 }
 

@@ -108,9 +108,9 @@ fn requests_that_fail_while_the_provider_is_dead_succeed_when_it_is_back() {
         .with(MINTERS, issuer.minters("1s"))
         .with(
             "/subject_tokens/authentication/introspection",
-            introspection(&minters, "0s", json!(["impersonate"])),
+            introspection("0s", json!(["impersonate"])),
         )
-        .with("/actor_tokens/userinfo", userinfo(&users, "0s"))
+        .with("/actor_tokens/userinfo", userinfo("0s"))
         .with("/identity_gateway", json!({"documents": "merge", "cluster": IDENTITY_GATEWAY}));
     let services = [&gateway, &users, &minters, &issuer.service];
     let envoy = in_front_of(&services, &configuration).workers(2).start();

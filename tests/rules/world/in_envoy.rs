@@ -50,6 +50,16 @@ impl World {
         self.lines("{\"alarm\"")
     }
 
+    /// Gives the filter another configuration. Returns the reason if the filter refuses it.
+    pub(crate) fn update(&self, configuration: &Configuration) -> Result<(), String> {
+        self.gateway.update(configuration)
+    }
+
+    /// Returns the log of level info and above.
+    pub(crate) fn log(&self) -> String {
+        self.gateway.envoy.log()
+    }
+
     fn lines(&self, beginning: &str) -> Vec<Value> {
         let log = self.gateway.envoy.log();
         let lines = log.lines().filter_map(|line| Some(&line[line.find(beginning)?..]));

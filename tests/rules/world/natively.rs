@@ -2,6 +2,7 @@
 //! its request, sends the calls, and brings the replies. The servers are the testkit's own; their
 //! rules are asked without a socket.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ const PAGE: BuiltPage = BuiltPage {
 /// One worker with the filter.
 pub(crate) struct World {
     host: Rc<FakeHost>,
-    service: Rc<Service>,
+    service: RefCell<Rc<Service>>,
     servers: Vec<Server>,
 }
 
@@ -38,28 +39,36 @@ impl World {
     pub(crate) fn start(configuration: &Configuration) -> Self {
         let host = Rc::new(FakeHost::default());
         host.now.set(UnixTime::from_millis(now() * 1000));
-        let bytes = configuration.0.to_string().into_bytes();
-        let service = Service::configure(&bytes, &|_| None, host.now(), None, Some(PAGE));
-        let service = Rc::new(service.unwrap_or_else(|error| panic!("{error}")));
-        service.introduce(&*host);
+        let service = configured(&host, configuration).unwrap_or_else(|error| panic!("{error}"));
         let servers: Vec<_> =
             SERVERS.into_iter().chain([IDENTITY_GATEWAY]).map(Server::start).collect();
         servers.last().unwrap().answer(as_asked);
-        let world = Self { host, service, servers };
+        let world = Self { host, service: RefCell::new(service), servers };
         world.tick();
         world
     }
 
-    /// Plays a request to its end.
+    /// Plays a request to its end. Each refusal has one line for the operator, at level debug.
     pub(crate) fn send(&self, request: &Request) -> Answer {
+        let before = (self.host.events.borrow().len(), self.host.debugged.borrow().len());
         let host = Rc::clone(&self.host) as Rc<dyn Host>;
-        let mut stream = Stream::new(Some(Rc::clone(&self.service)), host);
+        let mut stream = Stream::new(Some(Rc::clone(&self.service.borrow())), host);
         let body = match &request.body {
             Body::None => Vec::new(),
             Body::Sized(body) => body.clone(),
             Body::Pieces { data, .. } => data.concat(),
         };
-        let headers = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+        // Envoy shows the filter names in small letters, and one field `authorization`.
+        let mut headers = Headers::new();
+        for (name, value) in &request.headers {
+            let name = name.to_ascii_lowercase();
+            let before = headers.iter_mut().find(|(have, _)| *have == name);
+            match before.filter(|_| name == "authorization") {
+                Some((_, values)) => *values = [values, b",".as_slice(), value].concat(),
+                None => headers.push((name, value.clone())),
+            }
+        }
+        let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
         let shown = FakeStream::new(&request.method, request.target.as_bytes(), headers, &body);
         let flow = shown.show_request(&mut stream);
         shown.answer_calls(&mut stream, |call| self.reply(call));
@@ -69,6 +78,11 @@ impl World {
             false => shown.answered.take().expect("neither answered nor passed on"),
         };
         stream.on_end(&shown);
+        let events = self.host.events.borrow();
+        let refused = events.iter().skip(before.0).any(|event| event.contains("\"error\":"));
+        let explained = self.host.debugged.borrow().len() > before.1;
+        assert!(explained || !refused, "nothing for the operator about {request:?}");
+        drop(events);
         self.tick();
         let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
         Answer {
@@ -79,7 +93,7 @@ impl World {
         }
     }
 
-    /// Lets the identity gateway answer, and the filter see the answer.
+    /// Asks the identity gateway, and shows the filter its answer.
     fn pass_on(&self, stream: &mut Stream, shown: &FakeStream, body: Vec<u8>) -> Sent {
         let mut headers = shown.request_headers.borrow().clone();
         let mut pseudo = |name: &str| {
@@ -97,8 +111,9 @@ impl World {
             return answer;
         }
         let mut headers = shown.response_headers.take();
-        headers.retain(|(name, _)| name != ":status");
-        Sent { status: reply.status, headers, body: shown.response_body.take() }
+        let at = headers.iter().position(|(name, _)| name == ":status").unwrap();
+        let status = String::from_utf8(headers.remove(at).1).unwrap().parse().unwrap();
+        Sent { status, headers, body: shown.response_body.take() }
     }
 
     fn reply(&self, call: &Call) -> Reply {
@@ -107,7 +122,7 @@ impl World {
         let Some(server) = self.servers.iter().find(|server| *server.name == **cluster) else {
             return Reply::Failed(CallFailure::NotSent);
         };
-        let authority = (":authority".to_owned(), authority.as_bytes().to_vec());
+        let authority = ("host".to_owned(), authority.as_bytes().to_vec());
         let headers =
             headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into()));
         let headers = [authority].into_iter().chain(headers).collect();
@@ -129,7 +144,8 @@ impl World {
     /// Ticks the timer of the worker, and finishes the work that is due.
     fn tick(&self) {
         let host = Rc::clone(&self.host) as Rc<dyn Host>;
-        for step in self.service.tick(&host) {
+        let service = Rc::clone(&self.service.borrow());
+        for step in service.tick(&host) {
             fakes::run(step, |call| self.reply(call));
         }
     }
@@ -168,6 +184,29 @@ impl World {
         let alarms = self.host.alarms.borrow();
         alarms.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
+
+    /// Gives the filter another configuration. Returns the reason if the filter refuses it.
+    pub(crate) fn update(&self, configuration: &Configuration) -> Result<(), String> {
+        let service = configured(&self.host, configuration)?;
+        self.service.replace(service);
+        self.tick();
+        Ok(())
+    }
+
+    /// Returns the log of level info and above.
+    pub(crate) fn log(&self) -> String {
+        let host = &self.host;
+        let logs = [host.events.borrow(), host.alarms.borrow(), host.warnings.borrow()];
+        logs.iter().flat_map(|log| log.iter()).map(|line| format!("{line}\n")).collect()
+    }
+}
+
+fn configured(host: &FakeHost, configuration: &Configuration) -> Result<Rc<Service>, String> {
+    let bytes = configuration.0.to_string().into_bytes();
+    let service = Service::configure(&bytes, &|_| None, host.now(), None, Some(PAGE));
+    let service = service.map_err(|error| error.to_string())?;
+    service.introduce(host);
+    Ok(Rc::new(service))
 }
 
 fn received(method: &str, target: &str, headers: Headers, body: Vec<u8>) -> Received {

@@ -7,7 +7,7 @@ use impersonation_core::step::{CallFailure, Reply};
 use impersonation_core::stream::{Flow, Stream};
 use serde_json::{Value, json};
 
-use super::setting::{EXCHANGE_GRANT, ISSUER, PROVIDER_KEY, configured};
+use super::setting::{ISSUER, PROVIDER_KEY, configured};
 use crate::driver::{FakeStream, Gateway, Request, Sent};
 
 const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
@@ -112,95 +112,6 @@ fn ours_is_added_to_the_gateways() {
     }
 }
 
-/// The gateway's document after the filter has merged into it.
-fn merged(gateway: &Gateway, document: &Value) -> Value {
-    let document = document.to_string().into_bytes();
-    let theirs = (200, "application/json", &*document);
-    serde_json::from_slice(&answered(gateway, "GET", DISCOVERY, theirs).unwrap().body).unwrap()
-}
-
-#[test]
-fn discovery_has_our_endpoints_and_methods_beside_the_gateways() {
-    let methods = json!(["client_secret_basic", "private_key_jwt", "client_secret_post", "none"]);
-    let theirs = json!({
-        "issuer": ISSUER,
-        "token_endpoint": "https://auth.example.com/oidc/token",
-        "token_endpoint_auth_methods_supported": ["client_secret_basic", "private_key_jwt"],
-        "id_token_signing_alg_values_supported": ["RS256"],
-    });
-    let mut ours = theirs.clone();
-    let member = |name: &str, value: Value| (name.to_owned(), value);
-    ours.as_object_mut().unwrap().extend([
-        member("grant_types_supported", json!(["authorization_code", "implicit", EXCHANGE_GRANT])),
-        member("token_endpoint_auth_methods_supported", methods),
-        member("revocation_endpoint", json!("https://auth.example.com/oidc/token/revocation")),
-        member(
-            "revocation_endpoint_auth_methods_supported",
-            json!(["client_secret_basic", "client_secret_post", "none"]),
-        ),
-        member(
-            "introspection_endpoint",
-            json!("https://auth.example.com/oidc/token/introspection"),
-        ),
-        member(
-            "introspection_endpoint_auth_methods_supported",
-            json!(["client_secret_basic", "client_secret_post"]),
-        ),
-    ]);
-    assert_eq!(merged(&gateway(), &theirs), ours);
-}
-
-/// A caller with a token of the gateway needs the gateway's path, and the operator must be told.
-#[test]
-fn an_endpoint_that_the_gateway_has_elsewhere_stays_its_own_and_the_operator_is_told_once() {
-    let gateway = gateway();
-    let theirs = json!({
-        "issuer": ISSUER,
-        "revocation_endpoint": "https://auth.example.com/revoke",
-        "introspection_endpoint": "https://auth.example.com/oidc/token/introspection",
-    });
-    for _ in 0..2 {
-        let merged = merged(&gateway, &theirs);
-        assert_eq!(merged["revocation_endpoint"], theirs["revocation_endpoint"]);
-        assert_eq!(merged.get("revocation_endpoint_auth_methods_supported"), None);
-        assert_eq!(merged["introspection_endpoint"], theirs["introspection_endpoint"]);
-        // Only the gateway knows how clients authenticate there, because its metadata does not say.
-        assert_eq!(merged.get("introspection_endpoint_auth_methods_supported"), None);
-    }
-    let warnings = gateway.world.warnings.borrow();
-    assert_eq!(warnings.iter().filter(|line| line.contains("at another path")).count(), 1);
-}
-
-#[test]
-fn the_document_of_another_issuer_gets_no_endpoints_of_ours() {
-    let strange = merged(&gateway(), &json!({"issuer": "https://evil.example/oidc"}));
-    let names: Vec<_> = strange.as_object().unwrap().keys().collect();
-    assert_eq!(names, ["issuer", "grant_types_supported"]);
-}
-
-#[test]
-fn the_document_of_rfc_8414_gets_the_same_members_at_the_configured_paths() {
-    let path = "/.well-known/oauth-authorization-server/oidc";
-    let paths = json!({"oauth_discovery": path, "revocation": "/oauth/revoke"});
-    let mut configuration = configured("/paths", paths);
-    configuration["identity_gateway"] = json!({"documents": "merge"});
-    let gateway = Gateway::new(&configuration);
-    let theirs =
-        json!({"issuer": ISSUER, "revocation_endpoint": "https://auth.example.com/oauth/revoke"});
-    let ours = merged(&gateway, &theirs);
-    assert_eq!(ours["revocation_endpoint_auth_methods_supported"][0], "client_secret_basic");
-    let body = theirs.to_string().into_bytes();
-    let answer = answered(&gateway, "GET", path, (200, "application/json", &body)).unwrap();
-    assert_eq!(serde_json::from_slice::<Value>(&answer.body).unwrap(), ours);
-    // Without its path the document is the gateway's alone.
-    let plain = self::gateway();
-    let request =
-        Request { method: "GET", path: path.to_owned(), headers: Vec::new(), body: Vec::new() };
-    let shown = request.shown();
-    assert_eq!(plain.stream().on_request_headers(&shown, true), Flow::Continue);
-    assert!(shown.answered.take().is_none());
-}
-
 /// Everything that is not 200 with JSON of the right kind.
 fn failures() -> Vec<(&'static str, Theirs<'static>)> {
     vec![
@@ -214,19 +125,6 @@ fn failures() -> Vec<(&'static str, Theirs<'static>)> {
         ("another JSON", (200, "application/json", b"[]")),
         ("another kind", (200, "application/json", b"{\"keys\": 1, \"grant_types_supported\": 1}")),
     ]
-}
-
-#[test]
-fn a_failure_of_the_gateway_reaches_the_caller_as_it_is() {
-    for (path, _) in KINDS {
-        for (case, theirs) in failures() {
-            assert_eq!(answered(&gateway(), "GET", path, theirs), None, "{case}: {path}");
-            let Sent { status, headers, body } =
-                answered(&gateway(), "HEAD", path, theirs).unwrap();
-            assert_eq!((status, body), (theirs.0, Vec::new()), "{case}: HEAD {path}");
-            assert_eq!(header(&headers, "content-type"), Some(theirs.1), "{case}: HEAD {path}");
-        }
-    }
 }
 
 #[test]

@@ -1,15 +1,11 @@
-//! An exchange that is granted: its answer, its access token, and its line in the audit log.
+//! Claims that another library has verified, and a configuration that changes.
 
 use jsonwebtoken::jwk::JwkSet;
-use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use jsonwebtoken::{DecodingKey, Validation};
 use serde_json::{Value, json};
 
-use super::setting::{
-    ACCESS_TOKEN, ExchangeForm, ISSUER, NOW, ORDERS, PAYMENTS, PROVIDER_KEY, SIGNING_KEY,
-    actor_claims, actor_token, configuration, configured, mint_form, with,
-};
+use super::setting::{ExchangeForm, ISSUER, ORDERS, PAYMENTS, SIGNING_KEY, configuration};
 use crate::driver::{Answer, Gateway, Request};
-use testkit::keys::Key;
 
 /// The claims of the access token in an answer, verified with the keys that the gateway publishes.
 pub(super) fn claims(gateway: &Gateway, answer: &Answer) -> Value {
@@ -31,160 +27,6 @@ pub(super) fn claims(gateway: &Gateway, answer: &Answer) -> Value {
     validation.set_issuer(&[ISSUER]);
     validation.set_audience(&[ORDERS, PAYMENTS]);
     jsonwebtoken::decode(token, &DecodingKey::from_jwk(key).unwrap(), &validation).unwrap().claims
-}
-
-fn members(value: &Value) -> Vec<&str> {
-    let mut members: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
-    members.sort_unstable();
-    members
-}
-
-#[test]
-fn a_backend_gets_a_subject_token() {
-    let gateway = Gateway::usual();
-    let answer = gateway.send(&mint_form().request());
-    assert_eq!(answer.status, 201);
-    assert_eq!(members(&answer.body), ["expiresIn", "subjectToken"]);
-    assert_eq!(answer.body["expiresIn"], 600);
-    assert_eq!(answer.header("cache-control"), Some("no-store"));
-    let id = answer.event["subject_token_id"].as_str().unwrap();
-    assert_eq!(
-        answer.event,
-        json!({
-            "event": "subject_token.created", "request_id": "mint-1", "subject_token_id": id,
-            "user_id": "user-42", "caller": "backend", "context": {"ticketId": "T-1"},
-        })
-    );
-    assert_eq!(answer.explanation, "");
-}
-
-#[test]
-fn a_client_exchanges_it_for_an_access_token() {
-    let gateway = Gateway::usual();
-    let minted = gateway.send(&mint_form().request());
-    let form = ExchangeForm::new(minted.text("subjectToken"));
-    let answer = gateway.exchange(&form.set("scope", "orders:write admin orders:read"));
-
-    assert_eq!(answer.status, 200);
-    assert_eq!(
-        members(&answer.body),
-        ["access_token", "expires_in", "issued_token_type", "scope", "token_type"]
-    );
-    assert_eq!(answer.text("issued_token_type"), ACCESS_TOKEN);
-    assert_eq!(answer.text("token_type"), "Bearer");
-    assert_eq!(answer.text("scope"), "orders:write orders:read");
-    assert_eq!(answer.body["expires_in"], 3600);
-    assert_eq!(answer.header("cache-control"), Some("no-store"));
-    assert_eq!(answer.header("pragma"), Some("no-cache"));
-
-    let claims = claims(&gateway, &answer);
-    let jti = claims["jti"].as_str().unwrap();
-    assert_eq!(
-        claims,
-        json!({
-            "iss": ISSUER, "sub": "user-42", "aud": ORDERS, "client_id": "console",
-            "iat": NOW, "exp": NOW + 3600, "jti": jti, "scope": "orders:write orders:read",
-            "txn": minted.event["subject_token_id"],
-        })
-    );
-    assert_eq!(
-        answer.event,
-        json!({
-            "event": "token_exchange.succeeded", "request_id": "exchange-1",
-            "subject_token_id": minted.event["subject_token_id"], "user_id": "user-42",
-            "client_id": "console", "caller": "backend", "resource": ORDERS,
-            "scope": "orders:write orders:read", "jti": jti, "context": {"ticketId": "T-1"},
-        })
-    );
-    assert_eq!(answer.explanation, "");
-}
-
-#[test]
-fn an_actor_is_named_in_the_token_and_in_the_log() {
-    let gateway = Gateway::usual();
-    let form = ExchangeForm::new(&gateway.mint()).portal().actor(&actor_token());
-    let answer = gateway.exchange(&form.set("resource", PAYMENTS).set("scope", "payments:read"));
-    let claims = claims(&gateway, &answer);
-    assert_eq!(claims["act"], json!({"sub": "agent-7"}));
-    assert_eq!(claims["sub"], "user-42");
-    assert_eq!(claims["client_id"], "portal");
-    assert_eq!(claims["aud"], PAYMENTS);
-    assert_eq!(claims["exp"], NOW + 900);
-    assert_eq!(answer.body["expires_in"], 900);
-    assert_eq!(answer.event["actor_id"], "agent-7");
-}
-
-/// None of the facts of a sign-in is at top level, where it would speak of the user.
-#[test]
-fn the_session_of_the_actor_is_named_beside_the_actor() {
-    let gateway = Gateway::usual();
-    let signed_in = with(with(actor_claims(), "acr", "phr"), "auth_time", NOW);
-    #[rustfmt::skip]
-    let cases = [
-        ("a session",        with(signed_in.clone(), "sid", "s-1"), json!({"sub": "agent-7", "sid": "s-1"})),
-        ("an empty name",    with(signed_in.clone(), "sid", ""),    json!({"sub": "agent-7"})),
-        ("no session",       signed_in,                             json!({"sub": "agent-7"})),
-    ];
-    for (case, actor, act) in cases {
-        let form = ExchangeForm::new(&gateway.mint()).portal();
-        let claims = claims(&gateway, &gateway.exchange(&form.actor(&PROVIDER_KEY.sign(&actor))));
-        assert_eq!(claims["act"], act, "{case}");
-        for name in ["sid", "acr", "auth_time"] {
-            assert_eq!(claims.get(name), None, "{case}");
-        }
-    }
-}
-
-/// Another library verifies the filter's signatures with only the published key set.
-#[test]
-fn a_key_of_any_kind_signs_however_it_is_configured() {
-    let rsa = Key::generate(Algorithm::RS256, "k");
-    let keys = [
-        Key::generate(Algorithm::EdDSA, "k"),
-        Key::generate(Algorithm::ES256, "k"),
-        Key::generate(Algorithm::ES384, "k"),
-        rsa.under(Algorithm::PS256, "k"),
-        rsa,
-    ];
-    for key in keys {
-        let alg = serde_json::to_value(key.alg).unwrap();
-        let pem = json!({"pem": key.pem(), "alg": alg, "kid": "k"});
-        for signing_key in [json!({"jwk": key.private_jwk()}), pem] {
-            let gateway = Gateway::new(&configured("/signing_keys", json!([signing_key])));
-            let answer = gateway.exchange(&ExchangeForm::new(&gateway.mint()));
-            let header = jsonwebtoken::decode_header(answer.text("access_token")).unwrap();
-            assert_eq!((header.alg, header.kid.as_deref()), (key.alg, Some("k")));
-            assert_eq!(claims(&gateway, &answer)["sub"], "user-42");
-        }
-    }
-}
-
-#[test]
-fn no_two_tokens_are_alike() {
-    let gateway = Gateway::usual();
-    let granted: Vec<_> = (0..3)
-        .map(|_| {
-            let subject_token = gateway.mint();
-            let answer = gateway.exchange(&ExchangeForm::new(&subject_token));
-            (subject_token, answer.event["jti"].clone(), answer.event["subject_token_id"].clone())
-        })
-        .collect();
-    for (first, second) in [(0, 1), (0, 2), (1, 2)] {
-        assert_ne!(granted[first].0, granted[second].0);
-        assert_ne!(granted[first].1, granted[second].1);
-        assert_ne!(granted[first].2, granted[second].2);
-    }
-}
-
-#[test]
-fn the_context_stays_out_of_the_log_unless_it_is_wanted_there() {
-    let mut configuration = configuration();
-    configuration["audit"]["context"] = json!(false);
-    let gateway = Gateway::new(&configuration);
-    let minted = gateway.send(&mint_form().request());
-    assert_eq!(minted.event.get("context"), None);
-    let answer = gateway.exchange(&ExchangeForm::new(minted.text("subjectToken")));
-    assert_eq!(answer.event.get("context"), None);
 }
 
 #[test]

@@ -1,11 +1,7 @@
 //! Whole requests through the core, natively: the answers to callers, and the lines in the logs.
 
 mod approvals;
-#[cfg(feature = "custom-claims")]
-mod authorize;
 mod callouts;
-#[cfg(feature = "custom-claims")]
-mod claims;
 mod documents;
 mod ended;
 mod events;

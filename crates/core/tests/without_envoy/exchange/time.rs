@@ -101,28 +101,6 @@ fn a_presented_token_is_good_within_the_skew_of_its_issuers_clock() {
     }
 }
 
-/// A verified token is not verified again, but it still expires.
-#[test]
-fn a_remembered_token_ends_when_it_ends() {
-    let gateway = Gateway::usual();
-    let mint = mint_form().bearer(&PROVIDER_KEY.sign(&with(backend_claims(), "exp", NOW + 1)));
-    assert_eq!(gateway.send(&mint.request()).status, 201);
-    gateway.world.advance(Duration::from_millis(60_999));
-    assert_eq!(gateway.send(&mint.request()).status, 201);
-    gateway.world.advance(INSTANT);
-    assert_eq!(gateway.send(&mint.request()).reason(), "expired");
-}
-
-#[test]
-fn expires_in_and_exp_say_the_same() {
-    let gateway = Gateway::usual();
-    gateway.world.advance(Duration::from_millis(999));
-    let answer = gateway.exchange(&ExchangeForm::new(&gateway.mint()));
-    let claims = claims(&gateway, &answer);
-    assert_eq!(claims["iat"], NOW);
-    assert_eq!(claims["exp"], NOW + answer.body["expires_in"].as_u64().unwrap());
-}
-
 // A clock that is set back or forward. A record that was written in the future does not tell its
 // age.
 
@@ -147,18 +125,6 @@ fn subject_tokens_from_before_the_clock_was_set_back_have_expired() {
     for _ in 0..4 {
         gateway.assert_spendable(&gateway.mint(), "in the slot of one that has expired");
     }
-}
-
-#[test]
-fn subject_tokens_expire_when_the_clock_is_set_forward() {
-    let gateway = Gateway::usual();
-    let token = gateway.mint();
-    gateway.world.advance(Duration::from_secs(365 * 24 * 3600));
-    let form = ExchangeForm::new(&token);
-    assert_eq!(gateway.exchange(&form).reason(), "subject_token_expired");
-    let backend = PROVIDER_KEY.sign(&with(backend_claims(), "exp", NOW + 366 * 24 * 3600));
-    let minted = gateway.send(&mint_form().bearer(&backend).request());
-    gateway.assert_spendable(minted.text("subjectToken"), "minted since");
 }
 
 #[test]

@@ -9,19 +9,18 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use super::{echoing_gateway, exchange_by, introspection, mint_with, userinfo};
-use crate::bound_callers;
+use super::bound_callers;
+use super::flow::{exchange_by, introspection, mint_by, userinfo};
+use crate::world::World;
 use testkit::Findings;
 use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY, jwks};
-use testkit::envoy::Envoy;
 use testkit::gateway::{
-    Gateway, actor_claims, backend_claims, exchange_form, exchange_request, in_front_of,
-    mint_request, minted, now, raw_part,
+    actor_claims, backend_claims, exchange_form, exchange_request, minted, now, raw_part,
 };
 use testkit::holder::changed;
 use testkit::http::Request;
 use testkit::keys::{Key, unsigned};
-use testkit::server::{Reply, Server};
+use testkit::server::Reply;
 
 const MINTERS: &str = "/subject_tokens/authentication/introspection";
 
@@ -31,44 +30,38 @@ const UNLISTED: &str = "https://unlisted.example.com";
 /// A filter that asks `introspection` about minters and `userinfo` about actors. Both say yes to
 /// every token.
 struct Forgiving {
-    introspection: Server,
-    userinfo: Server,
-    envoy: Envoy,
+    world: World,
 }
 
 impl Forgiving {
     fn start(change: impl FnOnce(Configuration) -> Configuration) -> Self {
-        let (minters, actors) = (Server::start("introspection"), Server::start("userinfo"));
-        minters.answer_always(Reply::json(&json!({
+        let configuration = Configuration::default()
+            .with(MINTERS, introspection("0s", json!(["impersonate"])))
+            .with("/actor_tokens/userinfo", userinfo("0s"));
+        let world = World::start(&change(configuration));
+        world.upstream("introspection").answer_always(Reply::json(&json!({
             "active": true, "scope": "impersonate", "client_id": "support-backend",
         })));
-        actors.answer_always(Reply::json(&json!({"sub": "agent-1"})));
-        let configuration = Configuration::default()
-            .with(MINTERS, introspection(&minters, "0s", json!(["impersonate"])))
-            .with("/actor_tokens/userinfo", userinfo(&actors, "0s"));
-        let services = [&echoing_gateway(), &minters, &actors];
-        let envoy = in_front_of(&services, &change(configuration)).start();
-        Self { introspection: minters, userinfo: actors, envoy }
+        world.upstream("userinfo").answer_always(Reply::json(&json!({"sub": "agent-1"})));
+        Self { world }
     }
 
     fn calls(&self) -> usize {
-        self.introspection.calls() + self.userinfo.calls()
+        ["introspection", "userinfo"].iter().map(|name| self.world.upstream(name).calls()).sum()
     }
 
     /// Returns how often a mint was refused with this error and reason.
     fn refusals(&self, error: &str, reason: &str) -> u64 {
-        self.envoy
-            .metric(&format!(
-                "impersonation_refusals_total.endpoint.subject_tokens.error.{error}.reason.{reason}"
-            ))
-            .unwrap_or(0)
+        self.world.counted(&format!(
+            "impersonation_refusals_total.endpoint.subject_tokens.error.{error}.reason.{reason}"
+        ))
     }
 
     /// Returns the status of a mint with this token, and of an exchange with it as actor token.
     fn present(&self, token: &str) -> (u16, u16) {
-        let subject_token = minted(&self.envoy.send(&mint_request("u-1")));
-        let minting = self.envoy.send(&mint_with(token)).status;
-        (minting, self.envoy.send(&exchange_by(&subject_token, token)).status)
+        let subject_token = self.world.mint();
+        let minting = self.world.send(&mint_by(token, "u-1")).status;
+        (minting, self.world.send(&exchange_by(&subject_token, token)).status)
     }
 }
 
@@ -109,8 +102,8 @@ fn a_disguised_jwt_is_sent_to_no_service() {
         configuration.with("/signing_keys/0/jwk", gateway_key.private_jwk())
     });
     // An impersonation's token: ours, and issued without an actor.
-    let subject_token = minted(&forgiving.envoy.send(&mint_request("u-victim")));
-    let ours = forgiving.envoy.send(&exchange_request(&exchange_form(&subject_token)));
+    let subject_token = forgiving.world.mint_for("u-victim");
+    let ours = forgiving.world.send(&exchange_request(&exchange_form(&subject_token)));
     let other_audience = |mut claims: Value| {
         claims["aud"] = json!("https://elsewhere.example.com");
         PROVIDER_KEY.sign(&claims)
@@ -134,7 +127,7 @@ fn a_disguised_jwt_is_sent_to_no_service() {
     findings.expect("no service was asked", &forgiving.calls(), &0);
     // A disguise does not make a good token better either.
     for (disguise, token) in disguises(&PROVIDER_KEY.sign(&backend_claims())) {
-        findings.expect(disguise, &forgiving.envoy.send(&mint_with(&token)).status, &401);
+        findings.expect(disguise, &forgiving.world.send(&mint_by(&token, "u-1")).status, &401);
     }
     findings.expect("still no service was asked", &forgiving.calls(), &0);
     let told = forgiving.refusals("invalid_token", "not_a_jwt") > 0;
@@ -222,7 +215,7 @@ fn a_delegated_token_can_neither_mint_nor_act() {
         findings.expect(&cnf, &forgiving.present(&token), &(401, 400));
         let mut listed = backend_claims();
         listed["cnf"] = cnf.clone();
-        let answer = forgiving.envoy.send(&mint_with(&PROVIDER_KEY.sign(&listed)));
+        let answer = forgiving.world.send(&mint_by(&PROVIDER_KEY.sign(&listed), "u-1"));
         findings.expect(format!("{cnf}, of a listed issuer"), &answer.status, &401);
     }
     let refusals = forgiving.refusals("invalid_token", "sender_constrained");
@@ -248,9 +241,9 @@ fn an_answer_of_userinfo_is_held_to_the_rules_of_a_jwt() {
     ];
     let mut findings = Findings::default();
     for (answer, status) in cases {
-        forgiving.userinfo.answer_always(Reply::json(&answer));
-        let subject_token = minted(&forgiving.envoy.send(&mint_request("u-2")));
-        let exchanged = forgiving.envoy.send(&exchange_by(&subject_token, "opaque"));
+        forgiving.world.upstream("userinfo").answer_always(Reply::json(&answer));
+        let subject_token = forgiving.world.mint_for("u-2");
+        let exchanged = forgiving.world.send(&exchange_by(&subject_token, "opaque"));
         let case: String = answer.to_string().chars().take(60).collect();
         findings.expect(&case, &exchanged.status, &status);
         if exchanged.status == 200 {
@@ -262,12 +255,12 @@ fn an_answer_of_userinfo_is_held_to_the_rules_of_a_jwt() {
 
 #[test]
 fn an_introspection_answer_is_held_to_the_rules_of_a_jwt() {
-    let service = Server::start("introspection");
     let configuration = Configuration::default()
-        .with(MINTERS, introspection(&service, "0s", json!(["impersonate"])))
+        .with(MINTERS, introspection("0s", json!(["impersonate"])))
         .with(&format!("{MINTERS}/audiences"), json!([MANAGEMENT, "urn:second"]))
         .with(&format!("{MINTERS}/client_ids"), json!(["integrator-backend", "nightly-job"]));
-    let envoy = in_front_of(&[&echoing_gateway(), &service], &configuration).start();
+    let world = World::start(&configuration);
+    let service = world.upstream("introspection");
     let active = |changes: Value| {
         let mut answer = json!({
             "active": true, "scope": "impersonate", "client_id": "integrator-backend",
@@ -322,15 +315,15 @@ fn an_introspection_answer_is_held_to_the_rules_of_a_jwt() {
     ];
     let mut findings = Findings::default();
     let refusals = |reason: &str| {
-        envoy.metric(&format!(
+        world.counted(&format!(
             "impersonation_refusals_total.endpoint.subject_tokens.error.invalid_token.reason.{reason}"
-        )).unwrap_or(0)
+        ))
     };
     for (changes, status, reason) in cases {
         let case: String = changes.to_string().chars().take(80).collect();
         service.answer_always(Reply::json(&active(changes)));
         let before = refusals(reason);
-        findings.expect(&case, &envoy.send(&mint_with("opaque")).status, &status);
+        findings.expect(&case, &world.send(&mint_by("opaque", "u-1")).status, &status);
         if status != 201 {
             findings.expect(format!("{case}: as {reason}"), &(refusals(reason) - before), &1);
         }
@@ -347,13 +340,13 @@ fn an_introspection_answer_is_held_to_the_rules_of_a_jwt() {
     for (iss, status) in cases {
         service.answer_always(Reply::json(&active(json!({"iss": iss}))));
         let token = stranger.sign(&json!({"iss": UNLISTED, "sub": "x"}));
-        findings.expect(iss, &envoy.send(&mint_with(&token)).status, &status);
+        findings.expect(iss, &world.send(&mint_by(&token, "u-1")).status, &status);
     }
 }
 
 #[test]
 fn only_tokens_of_the_listed_clients_mint() {
-    let gateway = Gateway::lent(&Configuration::default().with(
+    let world = World::start(&Configuration::default().with(
         "/subject_tokens/authentication/jwt/0/client_ids",
         json!(["support-backend", "nightly-job"]),
     ));
@@ -361,7 +354,7 @@ fn only_tokens_of_the_listed_clients_mint() {
         let mut claims = backend_claims();
         claims.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         claims.as_object_mut().unwrap().retain(|_, claim| !claim.is_null());
-        gateway.send(&mint_with(&PROVIDER_KEY.sign(&claims))).refusal()
+        world.send(&mint_by(&PROVIDER_KEY.sign(&claims), "u-1")).refusal()
     };
     let refused = || (401, "invalid_token".to_owned());
     let minted = || (201, "-".to_owned());
@@ -386,7 +379,7 @@ fn only_tokens_of_the_listed_clients_mint() {
 /// tell its tokens from those of callers. An ID token is signed with that key, too.
 #[test]
 fn an_impersonation_of_another_filter_and_an_id_token_are_good_at_no_endpoint() {
-    let envoy = bound_callers::start();
+    let world = bound_callers::start();
     let mut findings = Findings::default();
     let changes = [
         json!({"txn": "an-id"}),
@@ -395,10 +388,10 @@ fn an_impersonation_of_another_filter_and_an_id_token_are_good_at_no_endpoint() 
         json!({"at_hash": "h"}),
         json!({"c_hash": "h"}),
     ];
-    for asked in bound_callers::every_endpoint(&envoy) {
+    for asked in bound_callers::every_endpoint(&world) {
         let send = |claims: &Value| {
             let bearer = format!("Bearer {}", PROVIDER_KEY.sign(claims));
-            envoy.send(&asked.as_whom(&[bearer], &[]))
+            world.send(&asked.as_whom(&[bearer], &[]))
         };
         for change in &changes {
             let case = format!("{} {}, {change}", asked.method, asked.path);
@@ -408,10 +401,10 @@ fn an_impersonation_of_another_filter_and_an_id_token_are_good_at_no_endpoint() 
         let case = format!("{} {}", asked.method, asked.path);
         findings.expect(case, &send(&asked.claims).status, &asked.status);
     }
-    let subject_token = minted(&envoy.send(&mint_request("u-1")));
+    let subject_token = world.mint();
     for change in &changes {
         let actor = PROVIDER_KEY.sign(&changed(actor_claims("agent-1"), change));
-        let answer = envoy.send(&exchange_by(&subject_token, &actor));
+        let answer = world.send(&exchange_by(&subject_token, &actor));
         findings.expect(
             format!("an actor, {change}"),
             &answer.refusal(),
@@ -419,7 +412,7 @@ fn an_impersonation_of_another_filter_and_an_id_token_are_good_at_no_endpoint() 
         );
     }
     let actor = PROVIDER_KEY.sign(&actor_claims("agent-1"));
-    findings.expect("an actor", &envoy.send(&exchange_by(&subject_token, &actor)).status, &200);
+    findings.expect("an actor", &world.send(&exchange_by(&subject_token, &actor)).status, &200);
 }
 
 /// An ID token need not have `nonce`, `at_hash` or `c_hash`, and its audience may be listed.
@@ -429,9 +422,7 @@ fn a_user_without_scope_consents_only_with_an_access_token() {
         "issuer": ISSUER, "name_prefix": "", "audiences": ["console"],
         "local_jwks": jwks(&[&PROVIDER_KEY]),
     }]}, "required": 0});
-    let envoy =
-        in_front_of(&[&echoing_gateway()], &Configuration::default().with("/approvals", people))
-            .start();
+    let world = World::start(&Configuration::default().with("/approvals", people));
     let claims = |more: Value| {
         let mut claims = json!({"iss": ISSUER, "sub": "u-1", "aud": "console", "exp": now() + 600});
         claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -457,16 +448,16 @@ fn a_user_without_scope_consents_only_with_an_access_token() {
     for (case, token, status) in cases {
         let mint =
             Request::post("/api/subject-tokens").bearer(&PROVIDER_KEY.sign(&backend_claims()));
-        let answer = envoy.send(&mint.json(&json!({"userId": "u-1", "consent": true})));
+        let answer = world.send(&mint.json(&json!({"userId": "u-1", "consent": true})));
         let id = answer.header("location").unwrap().rsplit_once('/').unwrap().1.to_owned();
         let decide = Request::post(&format!("/api/approvals/{id}")).bearer(&token);
-        let decided = envoy.send(&decide.json(&json!({"decision": "approve"})));
+        let decided = world.send(&decide.json(&json!({"decision": "approve"})));
         findings.expect(case, &decided.status, &status);
-        let listed = envoy.send(&Request::get("/api/approvals").bearer(&token));
+        let listed = world.send(&Request::get("/api/approvals").bearer(&token));
         findings.expect(format!("{case}, the list"), &listed.status, &status);
         if status == 403 {
             findings.expect(case, &decided.refusal().1, &"insufficient_scope".to_owned());
-            let exchanged = envoy.send(&exchange_request(&exchange_form(&minted(&answer))));
+            let exchanged = world.send(&exchange_request(&exchange_form(&minted(&answer))));
             findings.expect(case, &exchanged.refusal().1, &"authorization_pending".to_owned());
         }
     }
@@ -475,9 +466,9 @@ fn a_user_without_scope_consents_only_with_an_access_token() {
 /// RFC 9068 §4, RFC 8725 §3.11.
 #[test]
 fn a_token_of_another_type_is_no_access_token() {
-    let gateway = Gateway::shared();
+    let world = World::start(&Configuration::default());
     let mut findings = Findings::default();
-    let subject_token = gateway.mint("u-1");
+    let subject_token = world.mint();
     #[rustfmt::skip]
     let cases = [
         ("at+jwt", true), ("AT+JWT", true), ("application/at+jwt", true), ("JWT", true), ("jwt", true),
@@ -487,13 +478,13 @@ fn a_token_of_another_type_is_no_access_token() {
         let header = json!({"alg": "RS256", "kid": PROVIDER_KEY.kid, "typ": typ});
         let bearer = PROVIDER_KEY.sign_with(&header, &backend_claims());
         let status = if accepted { 201 } else { 401 };
-        findings.expect(typ, &gateway.send(&mint_with(&bearer)).status, &status);
+        findings.expect(typ, &world.send(&mint_by(&bearer, "u-1")).status, &status);
         if !accepted {
             let actor = PROVIDER_KEY.sign_with(&header, &actor_claims("agent-1"));
-            findings.expect(typ, &gateway.send(&exchange_by(&subject_token, &actor)).status, &400);
+            findings.expect(typ, &world.send(&exchange_by(&subject_token, &actor)).status, &400);
         }
     }
-    gateway.assert_spendable(&subject_token, "after all of them");
+    world.assert_spendable(&subject_token, "after all of them");
 }
 
 /// RFC 9864 §2.2.
@@ -509,7 +500,7 @@ fn ed25519_is_another_name_for_eddsa() {
     for of_key in ["EdDSA", "Ed25519"] {
         let set = json!({"keys": [renamed(provider.public_jwk(), of_key)]}).to_string();
         let set = json!({"inline_string": set});
-        let gateway = Gateway::lent(
+        let world = World::start(
             &Configuration::default()
                 .with("/subject_tokens/authentication/jwt/0/local_jwks", set)
                 .with("/signing_keys/0/jwk", renamed(signing.private_jwk(), of_key)),
@@ -517,39 +508,39 @@ fn ed25519_is_another_name_for_eddsa() {
         for of_token in ["EdDSA", "Ed25519"] {
             let header = json!({"alg": of_token, "typ": "at+jwt", "kid": provider.kid});
             let bearer = provider.sign_with(&header, &backend_claims());
-            let answer = gateway.send(&mint_with(&bearer));
+            let answer = world.send(&mint_by(&bearer, "u-1"));
             findings.expect(format!("{of_token} by a key for {of_key}"), &answer.status, &201);
             if answer.status != 201 {
                 continue;
             }
             let form = exchange_form(&minted(&answer));
-            let token = gateway.exchange(&form).member("access_token");
+            let token = world.exchange(&form).member("access_token");
             findings.expect("issued with", &raw_part(&token, 0)["alg"], &json!(of_key));
-            let published = gateway.send(&Request::get("/oidc/jwks")).json();
+            let published = world.send(&Request::get("/oidc/jwks")).json();
             findings.expect("published as", &published["keys"][0]["alg"], &json!(of_key));
         }
         let other =
             provider.sign_with(&json!({"alg": "Ed448", "kid": provider.kid}), &backend_claims());
-        findings.expect("Ed448", &gateway.send(&mint_with(&other)).status, &401);
+        findings.expect("Ed448", &world.send(&mint_by(&other, "u-1")).status, &401);
     }
 }
 
 /// The name of an actor ends up in tokens, records and logs, so it must be a valid `userId`.
 #[test]
 fn names_of_actors_and_callers_in_a_jwt_are_bounded() {
-    let gateway = Gateway::shared();
+    let world = World::start(&Configuration::default());
     let mut findings = Findings::default();
-    let subject_token = gateway.mint("u-1");
+    let subject_token = world.mint();
     for sub in ["a".repeat(256), "agent\n1".to_owned(), "agent\u{85}".to_owned()] {
         let actor = PROVIDER_KEY.sign(&actor_claims(&sub));
-        let answer = gateway.send(&exchange_by(&subject_token, &actor));
+        let answer = world.send(&exchange_by(&subject_token, &actor));
         findings.expect(sub.escape_debug(), &answer.status, &400);
         let mut claims = backend_claims();
         claims["client_id"] = json!(sub);
-        let answer = gateway.send(&mint_with(&PROVIDER_KEY.sign(&claims)));
+        let answer = world.send(&mint_by(&PROVIDER_KEY.sign(&claims), "u-1"));
         findings.expect(sub.escape_debug(), &answer.status, &401);
     }
     let longest = PROVIDER_KEY.sign(&actor_claims(&"\u{e4}".repeat(255)));
-    let answer = gateway.send(&exchange_by(&subject_token, &longest));
+    let answer = world.send(&exchange_by(&subject_token, &longest));
     findings.expect("255 characters", &answer.status, &200);
 }

@@ -2,18 +2,16 @@
 //! they are cached.
 
 use std::collections::HashMap;
-use std::thread::sleep;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{echoing_gateway, exchange_by, introspection, mint_with, userinfo};
+use super::flow::{exchange_by, introspection, mint_by, userinfo};
+use crate::world::World;
 use testkit::Findings;
 use testkit::configuration::Configuration;
-use testkit::envoy::Envoy;
-use testkit::gateway::{in_front_of, mint_request, minted, now, raw_part};
+use testkit::gateway::{now, raw_part};
 use testkit::http::Answer;
 use testkit::server::{Reply, Server};
 
@@ -30,27 +28,23 @@ fn knows(service: &Server, tokens: &[(&str, Value)]) {
     });
 }
 
-fn start(configuration: &Configuration, service: &Server) -> Envoy {
-    in_front_of(&[&echoing_gateway(), service], configuration).start()
-}
-
 /// Exchanges a fresh subject token with this actor token.
-fn act(envoy: &Envoy, actor_token: &str) -> Answer {
-    envoy.send(&exchange_by(&minted(&envoy.send(&mint_request("u-1"))), actor_token))
+fn act(world: &World, actor_token: &str) -> Answer {
+    world.send(&exchange_by(&world.mint(), actor_token))
 }
 
 #[test]
 fn an_introspection_request_follows_rfc_7662() {
-    let service = Server::start("introspection");
     let token = "opaque-.~_+/==";
-    knows(&service, &[(token, json!({"active": true, "scope": "impersonate", "client_id": "b"}))]);
     let (client_id, secret) = ("filter:with/colon", "s3cr:t +%&é\u{20ac}");
     let configuration = Configuration::default()
-        .with(MINTERS, introspection(&service, "0s", json!(["impersonate"])))
+        .with(MINTERS, introspection("0s", json!(["impersonate"])))
         .with(&format!("{MINTERS}/client_id"), client_id)
         .with(&format!("{MINTERS}/client_secret"), json!({"inline_string": secret}));
-    let envoy = start(&configuration, &service);
-    let answer = envoy.send(&mint_with(token));
+    let world = World::start(&configuration);
+    let service = world.upstream("introspection");
+    knows(service, &[(token, json!({"active": true, "scope": "impersonate", "client_id": "b"}))]);
+    let answer = world.send(&mint_by(token, "u-1"));
     assert_eq!(answer.status, 201, "{answer:?}");
 
     let asked = service.last();
@@ -67,7 +61,7 @@ fn an_introspection_request_follows_rfc_7662() {
     let expected = format!("Basic {}", STANDARD.encode(credentials));
     assert_eq!(asked.header("authorization"), Some(expected.as_str()));
 
-    let log = envoy.log();
+    let log = world.log();
     for secret in [token, secret, &STANDARD.encode(credentials)] {
         assert!(!log.contains(secret), "{secret:?} in {log}");
     }
@@ -107,14 +101,14 @@ fn introspection_decides_who_may_mint() {
         ("type-number",    active(json!({"token_type": 7})),                   503, "temporarily_unavailable"),
         ("a-list",         json!([active(json!({}))]),                         503, "temporarily_unavailable"),
     ];
-    let service = Server::start("introspection");
-    knows(&service, &cases.clone().map(|(token, answer, ..)| (token, answer)));
-    let configuration = Configuration::default()
-        .with(MINTERS, introspection(&service, "0s", json!(["impersonate"])));
-    let envoy = start(&configuration, &service);
+    let configuration =
+        Configuration::default().with(MINTERS, introspection("0s", json!(["impersonate"])));
+    let world = World::start(&configuration);
+    let service = world.upstream("introspection");
+    knows(service, &cases.clone().map(|(token, answer, ..)| (token, answer)));
     let mut findings = Findings::default();
     for (token, _, status, error) in cases {
-        let answer = envoy.send(&mint_with(token));
+        let answer = world.send(&mint_by(token, "u-1"));
         findings.expect(token, &answer.status, &status);
         if status == 201 {
             continue;
@@ -130,7 +124,7 @@ fn introspection_decides_who_may_mint() {
             _ => findings.expect(token, &answer.header("retry-after").is_some(), &true),
         }
     }
-    let log = envoy.log();
+    let log = world.log();
     assert!(log.contains("insufficient_scope"), "the refusals are logged");
     assert!(!log.contains("named-by-sub"), "a token in the log: {log}");
 }
@@ -149,22 +143,21 @@ fn introspection_decides_who_may_act() {
         ("expired",    json!({"active": true, "scope": "openid", "sub": "agent-1", "exp": past}),  400),
         ("inactive",   json!({"active": false}),                                                   400),
     ];
-    let service = Server::start("introspection");
-    knows(&service, &cases.clone().map(|(token, answer, _)| (token, answer)));
-    let configuration =
-        Configuration::default().with(ACTORS, introspection(&service, "0s", json!([])));
-    let envoy = start(&configuration, &service);
+    let configuration = Configuration::default().with(ACTORS, introspection("0s", json!([])));
+    let world = World::start(&configuration);
+    let service = world.upstream("introspection");
+    knows(service, &cases.clone().map(|(token, answer, _)| (token, answer)));
     let mut findings = Findings::default();
     for (token, _, status) in cases {
-        let subject_token = minted(&envoy.send(&mint_request("u-1")));
-        let answer = envoy.send(&exchange_by(&subject_token, token));
+        let subject_token = world.mint();
+        let answer = world.send(&exchange_by(&subject_token, token));
         findings.expect(token, &answer.status, &status);
         if status == 200 {
             let claims = raw_part(&answer.member("access_token"), 1);
             findings.expect(token, &claims["act"], &json!({"sub": "agent-1"}));
         } else {
             findings.expect(token, &answer.refusal().1, &"invalid_request".to_owned());
-            let again = envoy.send(&exchange_by(&subject_token, "good"));
+            let again = world.send(&exchange_by(&subject_token, "good"));
             findings.expect(format!("{token}: then with a good actor"), &again.status, &200);
         }
     }
@@ -172,7 +165,9 @@ fn introspection_decides_who_may_act() {
 
 #[test]
 fn userinfo_proves_who_acts() {
-    let service = Server::start("userinfo");
+    let configuration = Configuration::default().with("/actor_tokens/userinfo", userinfo("0s"));
+    let world = World::start(&configuration);
+    let service = world.upstream("userinfo");
     service.answer(|asked| {
         let token = asked.header("authorization").unwrap().strip_prefix("Bearer ").unwrap();
         match token {
@@ -182,9 +177,6 @@ fn userinfo_proves_who_acts() {
             status => Reply::status(status.parse().unwrap()),
         }
     });
-    let configuration =
-        Configuration::default().with("/actor_tokens/userinfo", userinfo(&service, "0s"));
-    let envoy = start(&configuration, &service);
     let mut findings = Findings::default();
     #[rustfmt::skip]
     let cases = [
@@ -192,7 +184,7 @@ fn userinfo_proves_who_acts() {
         ("no-sub", 503), ("204", 503), ("302", 503), ("404", 503), ("429", 503), ("500", 503),
     ];
     for (token, status) in cases {
-        let answer = act(&envoy, token);
+        let answer = act(&world, token);
         findings.expect(token, &answer.status, &status);
         if status == 200 {
             let claims = raw_part(&answer.member("access_token"), 1);
@@ -201,84 +193,122 @@ fn userinfo_proves_who_acts() {
     }
     let asked = &service.received()[0];
     assert_eq!((asked.method.as_str(), asked.target.as_str()), ("GET", "/oidc/me"));
-    assert!(!envoy.log().contains("empty-sub"), "a token in the log");
+    assert!(!world.log().contains("empty-sub"), "a token in the log");
 }
 
 #[test]
 fn an_introspection_answer_is_cached_no_longer_than_configured() {
     let active = json!({"active": true, "scope": "impersonate openid", "sub": "agent-1"});
-    let service = Server::start("introspection");
-    knows(&service, &[("a", active.clone()), ("b", active.clone())]);
     let minters = |cache_duration| {
-        let introspection = introspection(&service, cache_duration, json!(["impersonate"]));
+        let introspection = introspection(cache_duration, json!(["impersonate"]));
         Configuration::default().with(MINTERS, introspection)
     };
     // The default, which is also the maximum: 10 s.
-    let envoy = start(&minters("10s").without(&format!("{MINTERS}/cache_duration")), &service);
-    let calls_of = |envoy: &Envoy, token: &str, count: usize, status: u16| {
+    let world = World::start(&minters("10s").without(&format!("{MINTERS}/cache_duration")));
+    let service = world.upstream("introspection");
+    knows(service, &[("a", active.clone()), ("b", active.clone())]);
+    let calls_of = |world: &World, token: &str, count: usize, status: u16| {
         let before = service.calls();
         for _ in 0..count {
-            assert_eq!(envoy.send(&mint_with(token)).status, status, "{token}");
+            assert_eq!(world.send(&mint_by(token, "u-1")).status, status, "{token}");
         }
         service.calls() - before
     };
-    assert_eq!(calls_of(&envoy, "a", 20, 201), 1);
-    assert_eq!(calls_of(&envoy, "b", 20, 201), 1, "another token is another question");
-    assert_eq!(calls_of(&envoy, "unknown", 20, 401), 1, "a refusal is remembered too");
+    assert_eq!(calls_of(&world, "a", 20, 201), 1);
+    assert_eq!(calls_of(&world, "b", 20, 201), 1, "another token is another question");
+    assert_eq!(calls_of(&world, "unknown", 20, 401), 1, "a refusal is remembered too");
     // A revocation takes effect within that time.
     let soon = json!({"active": true, "scope": "impersonate", "sub": "s", "exp": now() + 8});
-    knows(&service, &[("b", active.clone()), ("soon", soon)]);
-    assert_eq!(calls_of(&envoy, "a", 1, 201), 0);
-    assert_eq!(calls_of(&envoy, "soon", 3, 201), 1);
-    sleep(Duration::from_millis(8200));
-    assert_eq!(envoy.send(&mint_with("soon")).status, 401, "past its own exp");
-    sleep(Duration::from_millis(2200));
-    assert_eq!(calls_of(&envoy, "a", 3, 401), 1);
-    assert_eq!(calls_of(&envoy, "b", 3, 201), 1);
-    drop(envoy);
+    knows(service, &[("b", active.clone()), ("soon", soon)]);
+    assert_eq!(calls_of(&world, "a", 1, 201), 0);
+    assert_eq!(calls_of(&world, "soon", 3, 201), 1);
+    world.advance(9);
+    assert_eq!(world.send(&mint_by("soon", "u-1")).status, 401, "past its own exp");
+    world.advance(2);
+    assert_eq!(calls_of(&world, "a", 3, 401), 1);
+    assert_eq!(calls_of(&world, "b", 3, 201), 1);
 
-    let envoy = start(&minters("0s"), &service);
-    assert_eq!(calls_of(&envoy, "b", 5, 201), 5, "0s turns it off");
-    knows(&service, &[]);
-    assert_eq!(calls_of(&envoy, "b", 1, 401), 1);
+    world.update(&minters("0s")).unwrap();
+    assert_eq!(calls_of(&world, "b", 5, 201), 5, "0s turns it off");
+    knows(service, &[]);
+    assert_eq!(calls_of(&world, "b", 1, 401), 1);
 }
 
 #[test]
 fn an_answer_of_userinfo_is_cached_but_a_failure_is_not() {
-    let service = Server::start("userinfo");
+    let configuration = Configuration::default().with("/actor_tokens/userinfo", userinfo("6s"));
+    let world = World::start(&configuration);
+    let service = world.upstream("userinfo");
     service.answer_always(Reply::json(&json!({"sub": "agent-1"})));
-    let configuration =
-        Configuration::default().with("/actor_tokens/userinfo", userinfo(&service, "6s"));
-    let envoy = start(&configuration, &service);
     for _ in 0..5 {
-        assert_eq!(act(&envoy, "a").status, 200);
+        assert_eq!(act(&world, "a").status, 200);
     }
     assert_eq!(service.calls(), 1);
     service.answer_always(Reply::status(401));
-    sleep(Duration::from_millis(6200));
-    assert_eq!(act(&envoy, "a").status, 400);
-    assert_eq!(act(&envoy, "a").status, 400);
+    world.advance(7);
+    assert_eq!(act(&world, "a").status, 400);
+    assert_eq!(act(&world, "a").status, 400);
     assert_eq!(service.calls(), 2);
 
     service.answer_always(Reply::status(500));
     for _ in 0..3 {
-        assert_eq!(act(&envoy, "c").status, 503);
+        assert_eq!(act(&world, "c").status, 503);
     }
     assert_eq!(service.calls(), 5);
     service.answer_always(Reply::json(&json!({"sub": "agent-1"})));
-    assert_eq!(act(&envoy, "c").status, 200);
+    assert_eq!(act(&world, "c").status, 200);
 }
 
 #[test]
 fn a_jwt_of_a_known_issuer_is_never_introspected() {
-    let service = Server::start("introspection");
-    let configuration = Configuration::default()
-        .with(MINTERS, introspection(&service, "0s", json!(["impersonate"])));
-    let envoy = start(&configuration, &service);
-    minted(&envoy.send(&mint_request("u-1")));
+    let configuration =
+        Configuration::default().with(MINTERS, introspection("0s", json!(["impersonate"])));
+    let world = World::start(&configuration);
+    let service = world.upstream("introspection");
+    world.mint();
     // Malformed tokens are not introspected either: they would only make the provider work.
     for malformed in ["a b", "a\"b", "\u{e9}", "a,b", ""] {
-        assert_eq!(envoy.send(&mint_with(malformed)).status, 401, "{malformed:?}");
+        assert_eq!(world.send(&mint_by(malformed, "u-1")).status, 401, "{malformed:?}");
     }
     assert_eq!(service.calls(), 0);
+}
+
+#[test]
+fn an_issuer_that_gives_no_answer_says_nothing_about_a_token() {
+    let good = json!({"active": true, "sub": "agent-1", "scope": "openid"});
+    let json = |body: &[u8]| Reply { body: body.to_vec(), ..Reply::json(&Value::Null) };
+    #[rustfmt::skip]
+    let useless = [
+        ("an error",     Reply { status: 500, ..Reply::json(&good) }),
+        ("a timeout",    Reply { status: 504, ..Reply::json(&good) }),
+        ("a redirect",   Reply { status: 302, ..Reply::json(&good) }),
+        ("a page",       Reply::json(&good).header("content-type", "text/html")),
+        ("no JSON",      json(b"{")),
+        ("not UTF-8 in a member that nobody reads", json(b"{\"active\":true,\"sub\":\"a\",\"x\":\"\xff\"}")),
+        ("another JSON", json(b"[]")),
+        // A JSON list can have its values in the order in which a parser expects the members of an
+        // object.
+        ("a name in a list",  json(b"[\"agent-1\"]")),
+        ("members in a list", json(b"[true, \"impersonate openid\", \"client\", \"agent-1\"]")),
+    ];
+    let mut findings = Findings::default();
+    for (name, settings) in
+        [("introspection", introspection("10s", json!([]))), ("userinfo", userinfo("10s"))]
+    {
+        let configuration =
+            Configuration::default().with(&format!("/actor_tokens/{name}"), settings);
+        let world = World::start(&configuration);
+        for (number, (case, reply)) in useless.iter().enumerate() {
+            let case = format!("{name}, {case}");
+            let exchange = exchange_by(&world.mint(), &format!("opaque-{number}"));
+            world.upstream(name).answer_always(reply.clone());
+            let answer = world.send(&exchange);
+            findings.expect(&case, &answer.refusal(), &(503, "temporarily_unavailable".into()));
+            findings.expect(&case, &world.last_event()["reason"], &json!("callout_failed"));
+            findings.expect(&case, &world.failures(name), &(number as u64 + 1));
+            // The next request asks the service again at once: a failure is not remembered.
+            world.upstream(name).answer_always(Reply::json(&good));
+            findings.expect(format!("{case}, again"), &world.send(&exchange).status, &200);
+        }
+    }
 }

@@ -1,33 +1,86 @@
-//! The results of a script: claims, denials, and the operator's log about them.
+//! The operator's function for claims: its results, its denials, and the operator's log about them.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
-use super::{
-    FAILURES, call, custom, custom_with_actor, events, function, mint, misbehaving, script,
-};
+use super::flow::claims_of;
+use crate::world::World;
 use testkit::Findings;
 use testkit::claims_scripts::{self, Case};
-use testkit::configuration::{Configuration, ORDERS, PROVIDER_KEY, SIGNING_KEY};
+use testkit::configuration::{Configuration, ISSUER, ORDERS, PROVIDER_KEY, SIGNING_KEY};
 use testkit::gateway::{
-    Gateway, actor_claims, exchange_form, key_set, mint_body_request, minted, verify, with_actor,
+    EXCHANGE_GRANT, actor_claims, exchange_form, exchange_request, key_set, mint_body_request,
+    minted, verify, with_actor,
 };
+use testkit::http::{Answer, Request};
+
+const FAILURES: &str = "impersonation_custom_claims_failures_total";
+
+fn script(source: &str) -> Configuration {
+    Configuration::default().with("/custom_claims/script", source)
+}
+
+/// A configuration whose function has this body. Its timeout is long enough for a busy machine.
+fn function(body: &str) -> Configuration {
+    script(&format!(
+        "const getCustomJwtClaims = async ({{ token, context, environmentVariables, api }}) => {{\n{body}\n}};"
+    ))
+    .with("/custom_claims/timeout", "1s")
+}
+
+/// Mints a subject token with this context.
+fn mint(world: &World, context: &Value) -> String {
+    minted(&world.send(&mint_body_request(&json!({"userId": "u-1", "context": context}))))
+}
+
+/// Exchanges a subject token with this context.
+fn call(world: &World, context: &Value) -> Answer {
+    world.exchange(&exchange_form(&mint(world, context)))
+}
+
+/// An exchange for `orders:write`: the scripts of these tests fail for this scope.
+fn misbehaving(subject_token: &str) -> Request {
+    exchange_request(&exchange_form(subject_token).set("scope", "orders:write"))
+}
+
+/// Returns the claims that a script has added.
+fn custom(answer: &Answer) -> Value {
+    let mut claims = claims_of(answer);
+    for name in ["iss", "sub", "aud", "client_id", "iat", "exp", "jti", "txn", "scope"] {
+        assert!(claims.as_object_mut().unwrap().remove(name).is_some(), "{name}: {answer:?}");
+    }
+    claims
+}
+
+fn custom_with_actor(answer: &Answer) -> Value {
+    let mut claims = custom(answer);
+    let act = claims.as_object_mut().unwrap().remove("act");
+    assert_eq!(act, Some(json!({"sub": "agent-1"})));
+    claims
+}
+
+/// Returns the audit events of exchanges.
+fn events(world: &World) -> Vec<Value> {
+    let is_exchange =
+        |event: &Value| event["event"].as_str().unwrap().starts_with("token_exchange");
+    world.audit().into_iter().filter(is_exchange).collect()
+}
 
 /// The companion and Node.js must give the same claims, see tests/claims-scripts.
 #[test]
 fn the_example_scripts_give_the_recorded_claims() {
     let mut findings = Findings::default();
-    let gateway = Gateway::start(&Configuration::default());
+    let world = World::start(&Configuration::default());
     for Case { name, script: source, input, outcome } in claims_scripts::all() {
         let environment = input.get("environmentVariables").cloned().unwrap_or_else(|| json!({}));
         let configuration = script(&source)
             .with("/custom_claims/environment_variables", environment)
             .with("/custom_claims/timeout", "1s");
-        gateway.update(&configuration).unwrap();
+        world.update(&configuration).unwrap();
         let context = input.pointer("/context/grant/subjectTokenContext");
         let context = context.cloned().unwrap_or_else(|| json!({}));
         let token = minted(
-            &gateway.send(&mint_body_request(&json!({"userId": "user_123", "context": context}))),
+            &world.send(&mint_body_request(&json!({"userId": "user_123", "context": context}))),
         );
         let mut form = exchange_form(&token);
         if let Some(scope) = input.pointer("/token/scope") {
@@ -37,7 +90,7 @@ fn the_example_scripts_give_the_recorded_claims() {
         if let Some(actor) = actor {
             form = with_actor(form, &PROVIDER_KEY.sign(&actor_claims(actor)));
         }
-        let answer = gateway.exchange(&form);
+        let answer = world.exchange(&form);
         match outcome {
             Err(description) => {
                 findings.expect(&name, &answer.refusal(), &(400, "access_denied".into()));
@@ -48,9 +101,7 @@ fn the_example_scripts_give_the_recorded_claims() {
                     if actor.is_some() { custom_with_actor(&answer) } else { custom(&answer) };
                 findings.expect(&name, &given, &expected);
             }
-            Ok(_) => {
-                findings.add(format!("{name}: {answer:?} {:?}", gateway.envoy.log().lines().last()))
-            }
+            Ok(_) => findings.add(format!("{name}: {answer:?} {:?}", world.log().lines().last())),
         }
     }
 }
@@ -82,12 +133,12 @@ fn a_claim_that_is_not_reserved_is_issued_as_the_script_wrote_it() {
     ];
     let table =
         cases.each_ref().map(|(expression, _)| format!("(token) => ({expression})")).join(",\n");
-    let gateway = Gateway::lent(&function(&format!(
+    let world = World::start(&function(&format!(
         "return [{table}][context.grant.subjectTokenContext.case](token);"
     )));
     let mut findings = Findings::default();
     for (number, (expression, expected)) in cases.iter().enumerate() {
-        let answer = call(&gateway, &json!({"case": number}));
+        let answer = call(&world, &json!({"case": number}));
         if answer.status != 200 {
             findings.add(format!("{expression}: {answer:?}"));
             continue;
@@ -126,7 +177,7 @@ fn a_script_cannot_set_a_reserved_claim() {
         ("no prototype",      "const o = Object.create(null); Object.defineProperty(o, name, { value: 'x', enumerable: true }); return o;"),
     ];
     let table = ways.map(|(way, body)| format!("{way:?}: (name) => {{ {body} }}")).join(",\n");
-    let gateway = Gateway::start(&function(&format!(
+    let world = World::start(&function(&format!(
         "const ways = {{ {table} }};
          const {{ way, name }} = context.grant.subjectTokenContext;
          if (token.scope === 'orders:read') return {{ fine: 1 }};
@@ -135,13 +186,13 @@ fn a_script_cannot_set_a_reserved_claim() {
     let mut findings = Findings::default();
     for name in reserved {
         for (way, _) in ways {
-            let token = mint(&gateway, &json!({"way": way, "name": name}));
-            let refused = gateway.send(&misbehaving(&token)).refusal();
+            let token = mint(&world, &json!({"way": way, "name": name}));
+            let refused = world.send(&misbehaving(&token)).refusal();
             findings.expect(format!("{name} by {way}"), &refused, &(500, "server_error".into()));
-            gateway.assert_spendable(&token, name);
+            world.assert_spendable(&token, name);
         }
         let warned = format!("the script may not set the claim {name}");
-        let warnings = gateway.envoy.log().matches(&warned).count();
+        let warnings = world.log().matches(&warned).count();
         findings.expect(format!("warnings for {name}"), &warnings, &ways.len());
     }
 }
@@ -178,23 +229,23 @@ fn the_client_reads_a_denial_in_characters_that_oauth_allows() {
          return [{table}][context.grant.subjectTokenContext.case](api);"
     );
     for on_error in ["refuse", "issue_without"] {
-        let gateway = Gateway::start(&function(&source).with("/custom_claims/on_error", on_error));
+        let world = World::start(&function(&source).with("/custom_claims/on_error", on_error));
         let mut findings = Findings::default();
         for (number, (body, description)) in cases.into_iter().enumerate() {
-            let token = mint(&gateway, &json!({"case": number}));
-            let answer = gateway.send(&misbehaving(&token));
+            let token = mint(&world, &json!({"case": number}));
+            let answer = world.send(&misbehaving(&token));
             findings.expect(body, &answer.refusal(), &(400, "access_denied".into()));
             findings.expect(body, &answer.member("error_description"), &description.to_owned());
             findings.expect(body, &answer.json().as_object().unwrap().len(), &2);
             findings.expect(body, &answer.header("cache-control"), &Some("no-store"));
             findings.expect(
                 body,
-                &custom(&gateway.exchange(&exchange_form(&token))),
+                &custom(&world.exchange(&exchange_form(&token))),
                 &json!({"fine": 1}),
             );
-            gateway.assert_spent(&token, body);
+            world.assert_spent(&token, body);
         }
-        findings.expect("no failures", &gateway.envoy.stat(FAILURES), &0);
+        findings.expect("no failures", &world.counted(FAILURES), &0);
     }
 }
 
@@ -205,16 +256,15 @@ fn denials_and_failures_are_audited_and_counted() {
          if (does === 'deny') return api.denyAccess('No');
          throw new Error('broken\\n{\"event\":\"forged\"}');";
     for (on_error, failed) in [("refuse", 1), ("issue_without", 0)] {
-        let gateway = Gateway::start(&function(body).with("/custom_claims/on_error", on_error));
+        let world = World::start(&function(body).with("/custom_claims/on_error", on_error));
         for does in ["deny", "throw"] {
-            let token = mint(&gateway, &json!({ "does": does }));
-            gateway.send(&misbehaving(&token));
+            let token = mint(&world, &json!({ "does": does }));
+            world.send(&misbehaving(&token));
             if does == "deny" || failed == 1 {
-                gateway.assert_spendable(&token, does);
+                world.assert_spendable(&token, does);
             }
         }
-        let log = gateway.envoy.log();
-        let outcomes = events(&log).into_iter().map(|event| {
+        let outcomes = events(&world).into_iter().map(|event| {
             assert_eq!(
                 (&event["user_id"], &event["client_id"]),
                 (&json!("u-1"), &json!("support-console"))
@@ -244,23 +294,20 @@ fn denials_and_failures_are_audited_and_counted() {
         expected.push(granted);
         assert_eq!(outcomes.collect::<Vec<_>>(), expected, "{on_error}");
         // The warning has the line and column of the error, and is one line itself.
+        let log = world.log();
         let warning = log.lines().find(|line| line.contains("custom claims: ")).unwrap();
-        assert!(warning.contains("[warning][wasm]"), "{warning}");
         assert!(warning.contains("custom claims: the script threw: line 5, column "), "{warning}");
         assert!(warning.contains(r#"Error: broken {"event":"forged"}"#), "{warning}");
 
         let refusals = |error: &str, reason: &str| {
-            gateway.envoy.stat(&format!(
-                "wasmcustom.impersonation_refusals_total.endpoint.token.error.{error}.reason.{reason}"
+            world.counted(&format!(
+                "impersonation_refusals_total.endpoint.token.error.{error}.reason.{reason}"
             ))
         };
         assert_eq!(refusals("access_denied", "custom_claims_denied"), 1);
         assert_eq!(refusals("server_error", "custom_claims_failed"), failed);
-        assert_eq!(gateway.envoy.stat(FAILURES), 1, "{on_error}");
-        assert_eq!(
-            gateway.envoy.stat("wasmcustom.impersonation_subject_tokens_exchanged_total"),
-            2
-        );
+        assert_eq!(world.counted(FAILURES), 1, "{on_error}");
+        assert_eq!(world.counted("impersonation_subject_tokens_exchanged_total"), 2);
     }
 }
 
@@ -270,8 +317,7 @@ fn any_json_passes_unchanged_from_context_to_claims() {
     let seed = fastrand::u64(..);
     println!("the seed is {seed}");
     let mut rng = Rng::with_seed(seed);
-    let gateway =
-        Gateway::lent(&function("return { context: context.grant.subjectTokenContext };"));
+    let world = World::start(&function("return { context: context.grant.subjectTokenContext };"));
     let mut findings = Findings::default();
     for _ in 0..300 {
         let context = loop {
@@ -280,7 +326,7 @@ fn any_json_passes_unchanged_from_context_to_claims() {
                 break context;
             }
         };
-        let answer = call(&gateway, &context);
+        let answer = call(&world, &context);
         if answer.status == 200 {
             let given = as_javascript(&custom(&answer)["context"]);
             findings.expect(&context, &given, &as_javascript(&context));
@@ -333,4 +379,30 @@ fn as_javascript(value: &Value) -> Value {
         }
         other => other.clone(),
     }
+}
+
+#[test]
+fn the_function_sees_the_exchange_and_adds_to_its_token() {
+    let body = "return { input: { token, context, environmentVariables } };";
+    let configuration =
+        function(body).with("/custom_claims/environment_variables", json!({"REGION": "eu"}));
+    let world = World::start(&configuration);
+    let token = mint(&world, &json!({"ticketId": "T-1"}));
+    let actor = PROVIDER_KEY.sign(&actor_claims("agent-1"));
+    let answer = world.exchange(&with_actor(exchange_form(&token), &actor));
+    let claims = claims_of(&answer);
+    let input = json!({
+        "token": {
+            "iss": ISSUER, "sub": "u-1", "aud": ORDERS, "client_id": "support-console",
+            "jti": claims["jti"], "scope": "orders:read", "act": {"sub": "agent-1"},
+            "accountId": "u-1", "clientId": "support-console",
+        },
+        "context": {"grant": {
+            "type": EXCHANGE_GRANT, "subjectTokenContext": {"ticketId": "T-1"},
+        }},
+        "environmentVariables": {"REGION": "eu"},
+    });
+    assert_eq!(claims["input"], input);
+    assert_eq!(claims["sub"], "u-1");
+    assert_eq!(answer.json().as_object().unwrap().len(), 5, "the answer has no more members");
 }

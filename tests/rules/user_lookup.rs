@@ -3,26 +3,25 @@
 
 use serde_json::json;
 
-use super::{TIMEOUT_TEXT, echoing_gateway, mint_for};
+use super::flow::{http_uri_of, mint_by};
+use crate::world::World;
 use testkit::Findings;
 use testkit::configuration::Configuration;
-use testkit::envoy::Envoy;
-use testkit::gateway::{BEARER, http_uri, in_front_of};
-use testkit::server::{Reply, Server};
+use testkit::gateway::BEARER;
+use testkit::server::Reply;
 
-fn start(users: &Server, path: &str) -> Envoy {
-    let lookup = json!({"http_uri": http_uri(users, path, TIMEOUT_TEXT)});
-    let configuration = Configuration::default().with("/subject_tokens/user_lookup", lookup);
-    in_front_of(&[&echoing_gateway(), users], &configuration).start()
+fn start(path: &str) -> World {
+    let lookup = json!({"http_uri": http_uri_of("users", path)});
+    World::start(&Configuration::default().with("/subject_tokens/user_lookup", lookup))
 }
 
 #[test]
 fn the_status_of_the_user_lookup_decides() {
-    let users = Server::start("users");
+    let world = start("/api/users/{userId}");
+    let users = world.upstream("users");
     users.answer(|asked| {
         Reply::status(asked.target.strip_prefix("/api/users/s").unwrap().parse().unwrap())
     });
-    let envoy = start(&users, "/api/users/{userId}");
     let mut findings = Findings::default();
     #[rustfmt::skip]
     let cases = [
@@ -35,10 +34,10 @@ fn the_status_of_the_user_lookup_decides() {
         (504, 503, "temporarily_unavailable"),
     ];
     for (of_user, status, error) in cases {
-        let failures = envoy.failures("user_lookup");
-        let answer = envoy.send(&mint_for(&BEARER, &format!("s{of_user}")));
+        let failures = world.failures("user_lookup");
+        let answer = world.send(&mint_by(&BEARER, &format!("s{of_user}")));
         findings.expect(of_user, &answer.refusal(), &(status, error.to_owned()));
-        let counted = envoy.failures("user_lookup") - failures;
+        let counted = world.failures("user_lookup") - failures;
         findings.expect(format!("{of_user} counted"), &counted, &u64::from(status == 503));
         let retry = answer.header("retry-after").is_some();
         findings.expect(format!("{of_user}: Retry-After"), &retry, &(status == 503));
@@ -48,21 +47,21 @@ fn the_status_of_the_user_lookup_decides() {
 /// An HTML page can have status 200 for a login or for a missing path.
 #[test]
 fn an_html_page_does_not_prove_that_a_user_exists() {
-    let users = Server::start("users");
-    let envoy = start(&users, "/api/users/{userId}");
+    let world = start("/api/users/{userId}");
+    let users = world.upstream("users");
     for content_type in ["text/html", "text/plain", "application/problem"] {
         let page = Reply { body: b"<h1>Not found</h1>".to_vec(), ..Reply::status(200) };
         users.answer_always(page.header("content-type", content_type));
-        let answer = envoy.send(&mint_for(&BEARER, "u-1"));
+        let answer = world.send(&mint_by(&BEARER, "u-1"));
         assert_eq!(answer.refusal(), (503, "temporarily_unavailable".into()), "{content_type}");
     }
 }
 
 #[test]
 fn a_user_is_one_percent_encoded_segment() {
-    let users = Server::start("users");
+    let world = start("/api/users/{userId}?fields=id");
+    let users = world.upstream("users");
     users.answer_always(Reply::status(200));
-    let envoy = start(&users, "/api/users/{userId}?fields=id");
     let long = "é".repeat(255);
     #[rustfmt::skip]
     let cases = [
@@ -76,7 +75,7 @@ fn a_user_is_one_percent_encoded_segment() {
     ];
     let mut findings = Findings::default();
     for (user_id, segment) in cases {
-        let answer = envoy.send(&mint_for(&BEARER, user_id));
+        let answer = world.send(&mint_by(&BEARER, user_id));
         findings.expect(format!("{user_id:?}"), &answer.status, &201);
         let asked = users.last();
         findings.expect(
@@ -96,9 +95,9 @@ fn a_user_is_one_percent_encoded_segment() {
 
 #[test]
 fn a_user_id_that_cannot_be_a_path_segment_is_never_looked_up() {
-    let users = Server::start("users");
+    let world = start("/api/users/{userId}");
+    let users = world.upstream("users");
     users.answer_always(Reply::status(200));
-    let envoy = start(&users, "/api/users/{userId}");
     let mut findings = Findings::default();
     #[rustfmt::skip]
     let cases = [
@@ -110,11 +109,11 @@ fn a_user_id_that_cannot_be_a_path_segment_is_never_looked_up() {
         (&*"a".repeat(256), (400, "invalid_request")),
     ];
     for (user_id, (status, error)) in cases {
-        let answer = envoy.send(&mint_for(&BEARER, user_id));
+        let answer = world.send(&mint_by(&BEARER, user_id));
         findings.expect(format!("{user_id:?}"), &answer.refusal(), &(status, error.to_owned()));
     }
     assert_eq!(users.calls(), 0);
     // A caller who may not mint causes no lookup.
-    assert_eq!(envoy.send(&mint_for("wrong", "u-1")).status, 401);
+    assert_eq!(world.send(&mint_by("wrong", "u-1")).status, 401);
     assert_eq!(users.calls(), 0);
 }

@@ -4,9 +4,10 @@
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
+use crate::world::World;
 use testkit::Findings;
 use testkit::configuration::{CLIENT_SECRET, Configuration, ISSUER, ORDERS, jwks, sha256_hex};
-use testkit::gateway::{Gateway, exchange_form, exchange_request};
+use testkit::gateway::{exchange_form, exchange_request};
 use testkit::holder::{ASSERTION_TYPE, Holder, assertion_claims, changed};
 use testkit::http::{Answer, Form, Request};
 use testkit::keys::Key;
@@ -27,27 +28,27 @@ fn with_assertion(form: Form, assertion: &str) -> Form {
     form.set("client_assertion_type", ASSERTION_TYPE).set("client_assertion", assertion)
 }
 
-fn post(gateway: &Gateway, path: &str, form: &Form) -> Answer {
+fn post(world: &World, path: &str, form: &Form) -> Answer {
     let request = Request::post(path).header("content-type", "application/x-www-form-urlencoded");
-    gateway.send(&request.body(form.encode()))
+    world.send(&request.body(form.encode()))
 }
 
 #[test]
 fn an_assertion_authenticates_its_client_at_every_endpoint() {
     let holder = Holder::new(Algorithm::ES256);
-    let gateway = Gateway::lent(&configuration(&holder));
+    let world = World::start(&configuration(&holder));
     let assertion = || holder.assert(&assertion_claims("signer", ISSUER));
-    let form = exchange_form(&gateway.mint("u-1")).without("client_id");
-    let exchanged = gateway.exchange(&with_assertion(form, &assertion()));
+    let form = exchange_form(&world.mint()).without("client_id");
+    let exchanged = world.exchange(&with_assertion(form, &assertion()));
     assert_eq!(exchanged.status, 200, "{exchanged:?}");
     let token = Form::default().set("token", &exchanged.member("access_token"));
     let named = with_assertion(token.clone(), &assertion()).set("client_id", "signer");
-    let introspected = post(&gateway, "/oidc/token/introspection", &named);
+    let introspected = post(&world, "/oidc/token/introspection", &named);
     assert_eq!(introspected.json()["active"], json!(true), "{introspected:?}");
     let revoked =
-        post(&gateway, "/oidc/token/revocation", &with_assertion(token.clone(), &assertion()));
+        post(&world, "/oidc/token/revocation", &with_assertion(token.clone(), &assertion()));
     assert_eq!(revoked.status, 200, "{revoked:?}");
-    let ended = post(&gateway, "/oidc/token/introspection", &with_assertion(token, &assertion()));
+    let ended = post(&world, "/oidc/token/introspection", &with_assertion(token, &assertion()));
     assert_eq!(ended.json()["active"], json!(false), "{ended:?}");
 }
 
@@ -67,18 +68,18 @@ fn a_client_with_a_list_of_methods_uses_one_in_each_request() {
     });
     let configuration =
         Configuration::default().with("/clients/-", client).with("/clients/-", by_form);
-    let gateway = Gateway::lent(&configuration);
+    let world = World::start(&configuration);
     let assertion = || holder.assert(&assertion_claims("several", ISSUER));
     let asked =
         |client: &str, token: &str| Form::default().set("token", token).set("client_id", client);
     let mut findings = Findings::default();
     for client in ["several", "posts"] {
-        let exchange = || exchange_form(&gateway.mint("u-1")).set("client_id", client);
+        let exchange = || exchange_form(&world.mint()).set("client_id", client);
         let by_basic = |form: &Form, path: &str| {
             let request = Request::post(path)
                 .header("content-type", "application/x-www-form-urlencoded")
                 .body(form.encode());
-            gateway.send(&request.basic(client, &CLIENT_SECRET))
+            world.send(&request.basic(client, &CLIENT_SECRET))
         };
         let by_other = |form: Form| match client {
             "several" => with_assertion(form, &assertion()),
@@ -86,12 +87,12 @@ fn a_client_with_a_list_of_methods_uses_one_in_each_request() {
         };
         let basic = by_basic(&exchange(), "/oidc/token");
         findings.expect(format!("{client}, Basic"), &basic.status, &200);
-        let other = gateway.exchange(&by_other(exchange()));
+        let other = world.exchange(&by_other(exchange()));
         findings.expect(format!("{client}, its other method"), &other.status, &200);
         if basic.status == 200 {
             let token = basic.member("access_token");
             let path = "/oidc/token/revocation";
-            let revoked = post(&gateway, path, &by_other(asked(client, &token)));
+            let revoked = post(&world, path, &by_other(asked(client, &token)));
             findings.expect(format!("{client}, revocation"), &revoked.status, &200);
             let told = by_basic(&asked(client, &token), "/oidc/token/introspection");
             findings.expect(format!("{client}, ended"), &told.json()["active"], &json!(false));
@@ -102,15 +103,15 @@ fn a_client_with_a_list_of_methods_uses_one_in_each_request() {
             &twice.refusal(),
             &(400, "invalid_request".into()),
         );
-        let none = gateway.exchange(&exchange());
+        let none = world.exchange(&exchange());
         findings.expect(
             format!("{client}, none"),
             &none.refusal(),
             &(401, "invalid_client".into()),
         );
     }
-    let form = exchange_form(&gateway.mint("u-1")).set("client_id", "several");
-    let answer = gateway.exchange(&form.set("client_secret", &CLIENT_SECRET));
+    let form = exchange_form(&world.mint()).set("client_id", "several");
+    let answer = world.exchange(&form.set("client_secret", &CLIENT_SECRET));
     findings.expect(
         "a method that is not listed",
         &answer.refusal(),
@@ -121,7 +122,7 @@ fn a_client_with_a_list_of_methods_uses_one_in_each_request() {
 #[test]
 fn each_rule_for_assertions_refuses_at_every_endpoint() {
     let (holder, stranger) = (Holder::new(Algorithm::ES256), Holder::new(Algorithm::ES256));
-    let gateway = Gateway::lent(&configuration(&holder));
+    let world = World::start(&configuration(&holder));
     let now = testkit::gateway::now();
     let claims = assertion_claims("signer", ISSUER);
     let with = |changes: Value| holder.assert(&changed(claims.clone(), &changes));
@@ -130,8 +131,8 @@ fn each_rule_for_assertions_refuses_at_every_endpoint() {
         holder.key.sign_with(&changed(own, &header), &claims)
     };
     let used = with(json!({}));
-    let form = exchange_form(&gateway.mint("u-1")).without("client_id");
-    assert_eq!(gateway.exchange(&with_assertion(form, &used)).status, 200);
+    let form = exchange_form(&world.mint()).without("client_id");
+    assert_eq!(world.exchange(&with_assertion(form, &used)).status, 200);
     #[rustfmt::skip]
     let assertions = [
         ("used before",                  used),
@@ -161,7 +162,7 @@ fn each_rule_for_assertions_refuses_at_every_endpoint() {
         ("no JWT",                       "an assertion".to_owned()),
     ];
     let mut findings = Findings::default();
-    let subject_token = gateway.mint("u-1");
+    let subject_token = world.mint();
     let exchange = exchange_form(&subject_token).without("client_id");
     let asked = Form::default().set("token", &subject_token);
     for (case, assertion) in assertions {
@@ -170,7 +171,7 @@ fn each_rule_for_assertions_refuses_at_every_endpoint() {
             ("/oidc/token/introspection", &asked),
             ("/oidc/token/revocation", &asked),
         ] {
-            let answer = post(&gateway, path, &with_assertion(form.clone(), &assertion));
+            let answer = post(&world, path, &with_assertion(form.clone(), &assertion));
             findings.expect(
                 format!("{case}, {path}"),
                 &answer.refusal(),
@@ -178,42 +179,42 @@ fn each_rule_for_assertions_refuses_at_every_endpoint() {
             );
         }
     }
-    gateway.assert_spendable(&subject_token, "after bad assertions");
+    world.assert_spendable(&subject_token, "after bad assertions");
 }
 
 #[test]
 fn a_request_uses_one_method_of_authentication() {
     let holder = Holder::new(Algorithm::ES256);
-    let gateway = Gateway::lent(&configuration(&holder));
+    let world = World::start(&configuration(&holder));
     let assertion = || holder.assert(&assertion_claims("signer", ISSUER));
-    let token = gateway.mint("u-1");
+    let token = world.mint();
     let form = exchange_form(&token).set("client_id", "signer");
     let asserted = with_assertion(form.clone(), &assertion());
     let refused = (400, "invalid_request".into());
     let basic = exchange_request(&asserted).basic("signer", &CLIENT_SECRET);
-    assert_eq!(gateway.send(&basic).refusal(), refused, "Basic beside an assertion");
+    assert_eq!(world.send(&basic).refusal(), refused, "Basic beside an assertion");
     let post = asserted.clone().set("client_secret", &CLIENT_SECRET);
-    assert_eq!(gateway.exchange(&post).refusal(), refused, "a secret beside an assertion");
+    assert_eq!(world.exchange(&post).refusal(), refused, "a secret beside an assertion");
     let unauthorized = (401, "invalid_client".into());
-    assert_eq!(gateway.exchange(&form).refusal(), unauthorized, "no assertion");
+    assert_eq!(world.exchange(&form).refusal(), unauthorized, "no assertion");
     let secret = exchange_request(&form).basic("signer", &CLIENT_SECRET);
-    assert_eq!(gateway.send(&secret).refusal(), unauthorized, "a secret instead");
+    assert_eq!(world.send(&secret).refusal(), unauthorized, "a secret instead");
     let untyped = form.clone().set("client_assertion", &assertion());
-    assert_eq!(gateway.exchange(&untyped).refusal(), unauthorized, "no type");
+    assert_eq!(world.exchange(&untyped).refusal(), unauthorized, "no type");
     let other = with_assertion(exchange_form(&token).set("client_id", "other"), &assertion());
-    assert_eq!(gateway.exchange(&other).refusal(), unauthorized, "another client in the form");
+    assert_eq!(world.exchange(&other).refusal(), unauthorized, "another client in the form");
     let public = with_assertion(exchange_form(&token), &assertion());
-    assert_eq!(gateway.exchange(&public).refusal(), unauthorized, "a public client in the form");
+    assert_eq!(world.exchange(&public).refusal(), unauthorized, "a public client in the form");
     for typ in ["JWT", "client-authentication+jwt"] {
         let header = json!({"alg": holder.key.alg, "kid": holder.key.kid, "typ": typ});
         let typed = holder.key.sign_with(&header, &assertion_claims("signer", ISSUER));
-        let form = exchange_form(&gateway.mint("u-1")).without("client_id");
-        assert_eq!(gateway.exchange(&with_assertion(form, &typed)).status, 200, "{typ}");
+        let form = exchange_form(&world.mint()).without("client_id");
+        assert_eq!(world.exchange(&with_assertion(form, &typed)).status, 200, "{typ}");
     }
     let listed = changed(assertion_claims("signer", ISSUER), &json!({"aud": [ISSUER]}));
     let listed =
         with_assertion(exchange_form(&token).without("client_id"), &holder.assert(&listed));
-    assert_eq!(gateway.exchange(&listed).status, 200, "a list of one audience");
+    assert_eq!(world.exchange(&listed).status, 200, "a list of one audience");
 }
 
 /// FAPI 2.0 Security Profile, sections 5.3.2.1 and 5.4.1: what cannot be refused at load.
@@ -235,12 +236,12 @@ fn the_profile_refuses_what_it_forbids_in_requests() {
                 {"indicator": ORDERS, "scopes": ["orders:read"], "token_binding": "any"},
             ]),
         );
-    let gateway = Gateway::lent(&configuration);
-    let token = gateway.mint("u-1");
+    let world = World::start(&configuration);
+    let token = world.mint();
     let form = exchange_form(&token).without("client_id");
     let send = |assertion: &str, proof: &str| {
         let form = with_assertion(form.clone(), assertion);
-        gateway.send(&exchange_request(&form).header("DPoP", proof))
+        world.send(&exchange_request(&form).header("DPoP", proof))
     };
     let claims = || assertion_claims("signer", ISSUER);
     let proof = |holder: &Holder| holder.proof("POST", "https://auth.example.com/oidc/token");
