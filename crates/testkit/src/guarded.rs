@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::artifacts::GUARD;
 use crate::bootstrap::{Bootstrap, Cluster, Filter, Listener, Plugin, VERSION_PATH};
+use crate::clock::Clock;
 use crate::configuration::{
     Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, SIGNING_KEY, jwks,
 };
@@ -16,9 +17,13 @@ pub use crate::impersonations::Parties;
 use crate::impersonations::{backend, revocation};
 use crate::lent::{Idle, Lent};
 use crate::server::{Server, as_asked};
+use crate::streaming;
 
 /// The name of the API's cluster.
 pub const API: &str = "api";
+
+/// The cluster of a lent Envoy whose answers do not end: see [`streaming`].
+pub const STREAMS: &str = "streams";
 
 /// Headers by which the API learns of an impersonation.
 pub const ID_HEADER: &str = "x-impersonation-id";
@@ -214,21 +219,38 @@ impl Guarded {
         Self::start_with_workers(members, 1)
     }
 
-    /// Lends an API behind a guard with these members to a test that ends no impersonations. The
-    /// Envoy may have served other tests before. The test sees only its own part of log and
-    /// counters.
+    /// Lends an API behind a guard with these members. See [`Guarded::lent_with`].
     pub fn lent(members: &Value) -> Lent<Self> {
+        let listener = guarded_listener(&guard_configuration(members));
+        Self::lent_with(listener, &filter_configuration())
+    }
+
+    /// Lends an API behind this listener, beside this filter. Guard and filter have shared data of
+    /// their own, but the Envoy may have served other tests before. The test sees only its own part
+    /// of log and counters. The Envoy has a clock.
+    pub fn lent_with(guarded: Listener, filter: &Configuration) -> Lent<Self> {
         static IDLE: Idle<Guarded> = Idle::new(Vec::new());
+        let filter = gateway_listener(Filter::from(filter)).watched();
         let start = || {
-            let mut guarded = Self::start(members);
-            guarded.envoy.lend();
-            guarded
+            let api = Server::start(API);
+            api.answer(as_asked);
+            let bootstrap = Bootstrap::default()
+                .listener(guarded.clone().watched())
+                .listener(filter.clone())
+                .listener(api_listener("bare", []))
+                .cluster(Cluster::new(API, api.address).as_downstream())
+                .cluster(Cluster::new(STREAMS, streaming::start()))
+                .drain_seconds(0)
+                .clock(Clock::new());
+            let mut envoy = bootstrap.start();
+            envoy.lend();
+            Self { envoy, api }
         };
-        let renew = |guarded: &mut Self| {
-            guarded.api.heal();
-            guarded.api.answer(as_asked);
-            guarded.envoy.update(guarded_listener(&guard_configuration(members))).unwrap();
-            guarded.envoy.lend();
+        let renew = |lent: &mut Self| {
+            lent.api.heal();
+            lent.api.answer(as_asked);
+            lent.envoy.clock().set(0);
+            lent.envoy.lend_with([guarded.clone(), filter.clone()]);
         };
         Lent::new(&IDLE, start, renew)
     }

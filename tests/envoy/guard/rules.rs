@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use testkit::Findings;
-use testkit::guarded::{ACTOR_HEADER, Guarded, ID_HEADER, claims, claims_with, token};
+use testkit::guarded::{
+    ACTOR_HEADER, Guarded, ID_HEADER, claims, claims_with, filter_configuration,
+    guard_configuration, guarded_listener, token,
+};
 use testkit::http::Request;
 
 const DENIED: u16 = 403;
@@ -47,7 +50,9 @@ fn without_rules_an_impersonation_can_read_but_not_write() {
 #[test]
 fn a_rule_that_less_scope_escapes_causes_a_warning() {
     let rules = json!([{"path": "/orders", "scopes": ["orders:write"], "action": "deny"}]);
-    let guarded = Guarded::start(&json!({"rules": rules}));
+    let guarded = Guarded::lent(&json!({}));
+    let configuration = guard_configuration(&json!({"rules": rules}));
+    guarded.envoy.update(guarded_listener(&configuration)).unwrap();
     let cases = [
         ("GET", "/orders", json!({}), DENIED),
         ("GET", "/orders", json!({"scope": "orders:read"}), 200),
@@ -144,10 +149,9 @@ fn the_api_learns_whose_request_it_is() {
 
 #[test]
 fn headers_that_are_not_configured_are_not_touched() {
-    let mut configuration = testkit::guarded::guard_configuration(&json!({}));
+    let mut configuration = guard_configuration(&json!({}));
     configuration.as_object_mut().unwrap().remove("headers");
-    let guarded =
-        Guarded::try_start_with(testkit::guarded::guarded_listener(&configuration)).unwrap();
+    let guarded = Guarded::lent_with(guarded_listener(&configuration), &filter_configuration());
     let answer = guarded.send_as(&token(&claims()), Request::get("/orders"));
     let received = guarded.api.received_for(&answer).unwrap();
     assert_eq!((received.header(ID_HEADER), received.header(ACTOR_HEADER)), (None, None));
@@ -156,7 +160,7 @@ fn headers_that_are_not_configured_are_not_touched() {
 #[test]
 fn report_mode_refuses_nothing_and_logs_what_it_would_refuse() {
     let guarded =
-        Guarded::start(&json!({"mode": "report", "rules": [{"path": "/never", "action": "deny"}]}));
+        Guarded::lent(&json!({"mode": "report", "rules": [{"path": "/never", "action": "deny"}]}));
     #[rustfmt::skip]
     let cases = [
         ("GET",  "/orders",   json!({}),             "allowed: default"),
@@ -179,6 +183,7 @@ fn report_mode_refuses_nothing_and_logs_what_it_would_refuse() {
     let reported = guarded.envoy.metric("impersonation_guard_reported_total.reason.default");
     assert_eq!(reported, Some(1));
     let metrics = guarded.envoy.metrics();
-    assert!(!metrics.iter().any(|(name, _)| name.contains("guard_refusals")), "{metrics:?}");
+    let refused = metrics.iter().filter(|(name, _)| name.contains("guard_refusals"));
+    assert_eq!(refused.map(|(_, count)| count).sum::<u64>(), 0, "{metrics:?}");
     assert_eq!(guarded.envoy.log().matches("\"enforced\":false").count(), 4);
 }
