@@ -3,5 +3,9 @@
 
 mod bounds;
 mod flow;
+mod impersonations;
+#[expect(clippy::duplicate_mod, reason = "the same holds with the other store")]
+#[path = "impersonations/mod.rs"]
+mod impersonations_in_etcd;
 mod mint_order;
 mod mint_rules;

@@ -2,19 +2,21 @@
 //! its request, sends the calls, and brings the replies. The servers are the testkit's own; their
 //! rules are asked without a socket.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use impersonation_core::fakes::{self, FakeHost, FakeStream, Headers, Sent};
+use impersonation_core::fakes::{self, Etcd, FakeHost, FakeStream, Headers, Sent};
 use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::issuer::{BuiltPage, Service};
-use impersonation_core::step::{Call, CallFailure, HttpCall, Reply};
+use impersonation_core::step::{Call, CallFailure, GrpcStatus, HttpCall, Reply};
 use impersonation_core::stream::{Flow, Stream};
 use serde_json::Value;
 
 use testkit::configuration::Configuration;
 use testkit::gateway::{IDENTITY_GATEWAY, SERVERS, now};
 use testkit::http::{Answer, Body, Request};
+use testkit::paths;
 use testkit::server::{Fault, Received, Server, as_asked};
 
 /// A page of one line, as the build makes it: the beginning of a gzip file with `<p>page</p>` in a
@@ -30,22 +32,25 @@ const PAGE: BuiltPage = BuiltPage {
 /// One worker with the filter.
 pub(crate) struct World {
     host: Rc<FakeHost>,
-    service: Rc<Service>,
+    service: RefCell<Rc<Service>>,
     servers: Vec<Server>,
+    etcd: RefCell<Etcd>,
+    moves: bool,
 }
 
 impl World {
     pub(crate) fn start(configuration: &Configuration) -> Self {
         let host = Rc::new(FakeHost::default());
         host.now.set(UnixTime::from_millis(now() * 1000));
-        let bytes = configuration.0.to_string().into_bytes();
-        let service = Service::configure(&bytes, &|_| None, host.now(), None, Some(PAGE));
-        let service = Rc::new(service.unwrap_or_else(|error| panic!("{error}")));
-        service.introduce(&*host);
+        let service = service(configuration, &host);
+        // What begins in the millisecond in which the service begins has ended.
+        host.advance(Duration::from_millis(1));
         let servers: Vec<_> =
             SERVERS.into_iter().chain([IDENTITY_GATEWAY]).map(Server::start).collect();
         servers.last().unwrap().answer(as_asked);
-        let world = Self { host, service, servers };
+        let moves = configuration.0.get("paths").is_some();
+        let service = RefCell::new(service);
+        let world = Self { host, service, servers, etcd: RefCell::default(), moves };
         world.tick();
         world
     }
@@ -53,14 +58,15 @@ impl World {
     /// Plays a request to its end.
     pub(crate) fn send(&self, request: &Request) -> Answer {
         let host = Rc::clone(&self.host) as Rc<dyn Host>;
-        let mut stream = Stream::new(Some(Rc::clone(&self.service)), host);
+        let mut stream = Stream::new(Some(Rc::clone(&self.service.borrow())), host);
         let body = match &request.body {
             Body::None => Vec::new(),
             Body::Sized(body) => body.clone(),
             Body::Pieces { data, .. } => data.concat(),
         };
         let headers = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-        let shown = FakeStream::new(&request.method, request.target.as_bytes(), headers, &body);
+        let target = self.sent_to(&request.target);
+        let shown = FakeStream::new(&request.method, target.as_bytes(), headers, &body);
         let flow = shown.show_request(&mut stream);
         shown.answer_calls(&mut stream, |call| self.reply(call));
         let passed_on = flow == Flow::Continue && shown.answered.borrow().is_none();
@@ -102,7 +108,12 @@ impl World {
     }
 
     fn reply(&self, call: &Call) -> Reply {
-        let Call::Http(call) = call else { panic!("{call:?}: no rule is about etcd yet") };
+        let call = match call {
+            Call::Http(call) => call,
+            Call::Grpc(call) => {
+                return Reply::Grpc(self.etcd.borrow_mut().answer(call).map_err(GrpcStatus));
+            }
+        };
         let HttpCall { cluster, method, authority, path, headers, body, .. } = call;
         let Some(server) = self.servers.iter().find(|server| *server.name == **cluster) else {
             return Reply::Failed(CallFailure::NotSent);
@@ -129,7 +140,7 @@ impl World {
     /// Ticks the timer of the worker, and finishes the work that is due.
     fn tick(&self) {
         let host = Rc::clone(&self.host) as Rc<dyn Host>;
-        for step in self.service.tick(&host) {
+        for step in Rc::clone(&self.service.borrow()).tick(&host) {
             fakes::run(step, |call| self.reply(call));
         }
     }
@@ -168,6 +179,31 @@ impl World {
         let alarms = self.host.alarms.borrow();
         alarms.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
+
+    /// Returns the target to which a request for this target is sent. A configuration with paths
+    /// has those of Keycloak.
+    pub(crate) fn sent_to(&self, target: &str) -> String {
+        if self.moves { paths::moved(target) } else { target.to_owned() }
+    }
+
+    /// Returns a gauge of the filter.
+    pub(crate) fn gauge(&self, name: &str) -> Option<u64> {
+        self.host.gauges.borrow().get(name).copied()
+    }
+
+    /// Changes the configuration of the running filter. The store stays where it is.
+    pub(crate) fn update(&self, configuration: &Configuration) {
+        self.service.replace(service(configuration, &self.host));
+        self.tick();
+    }
+}
+
+fn service(configuration: &Configuration, host: &FakeHost) -> Rc<Service> {
+    let bytes = configuration.0.to_string().into_bytes();
+    let service = Service::configure(&bytes, &|_| None, host.now(), None, Some(PAGE));
+    let service = service.unwrap_or_else(|error| panic!("{error}"));
+    service.introduce(host);
+    Rc::new(service)
 }
 
 fn received(method: &str, target: &str, headers: Headers, body: Vec<u8>) -> Received {
