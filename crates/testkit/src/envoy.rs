@@ -124,6 +124,7 @@ impl Envoy {
     /// Lends the process to a test that needs these listeners. The plugins get VMs and shared data
     /// of their own, and those of the test before are gone.
     pub(crate) fn lend_with(&mut self, listeners: impl IntoIterator<Item = Listener>) {
+        self.moves_requests = false;
         self.bootstrap.lock().unwrap().vm_id = Some(fresh_vm_id());
         self.replace(listeners).unwrap();
         wait_for("the replaced listeners to go", || {
@@ -308,12 +309,14 @@ impl Envoy {
         String::from_utf8_lossy(&fs::read(self.directory.join("envoy.log")).unwrap()).into_owned()
     }
 
-    /// Returns the complete lines of the access log so far: see [`Listener::access_log`].
+    /// Returns the complete lines of the access log so far, without the requests of
+    /// [`Envoy::update`]: see [`Listener::access_log`].
     pub fn access_log(&self) -> Vec<Value> {
         let text = fs::read_to_string(access_log_file(&self.directory)).unwrap_or_default();
         let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         let before = self.before.as_ref().map_or(0, |before| before.access_log);
-        lines.skip(before).map(|line| serde_json::from_str(line).unwrap()).collect()
+        let lines = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["path"] != VERSION_PATH).skip(before).collect()
     }
 
     /// Sets the level of one of Envoy's loggers.
