@@ -2,6 +2,7 @@
 //! Envoy. What only Envoy can do wrong is in `tests/envoy`.
 
 mod bounds;
+mod events;
 mod flow;
 mod impersonations;
 #[expect(clippy::duplicate_mod, reason = "the same holds with the other store")]

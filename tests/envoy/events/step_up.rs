@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::Findings;
+use testkit::Findings;
 use testkit::bootstrap::{Bootstrap, Filter, Listener};
 use testkit::configuration::{Configuration, ORDERS, PAYMENTS, PROVIDER_KEY};
 use testkit::gateway::{
