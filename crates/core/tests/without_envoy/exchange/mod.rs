@@ -7,7 +7,6 @@ mod callouts;
 #[cfg(feature = "custom-claims")]
 mod claims;
 mod documents;
-mod ended;
 mod events;
 mod failures;
 mod flow;
