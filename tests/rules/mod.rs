@@ -10,3 +10,4 @@ mod impersonations;
 mod impersonations_in_etcd;
 mod mint_order;
 mod mint_rules;
+mod step_up;

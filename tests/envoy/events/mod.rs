@@ -3,7 +3,6 @@
 
 mod floods;
 mod kinds;
-mod step_up;
 
 use std::sync::LazyLock;
 

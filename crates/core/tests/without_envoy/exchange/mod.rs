@@ -16,6 +16,5 @@ mod page;
 mod refusals;
 mod secrecy;
 mod setting;
-mod step_up;
 mod time;
 mod tokens;
