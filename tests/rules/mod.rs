@@ -1,6 +1,7 @@
 //! The rules of requests. Each rule is written once and runs in two worlds: natively, and in a real
 //! Envoy. What only Envoy can do wrong is in `tests/envoy`.
 
+mod approvals;
 mod bounds;
 mod events;
 mod flow;
