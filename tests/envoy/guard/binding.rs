@@ -211,6 +211,7 @@ fn a_nonce_of_the_guard_is_good_at_every_worker_and_where_the_secret_is_known() 
 
 #[test]
 fn a_guard_that_cannot_know_refuses_bound_tokens() {
+    let guarded = guarded();
     let holder = Holder::new(Algorithm::ES256);
     let unbound = token(&claims_with(&json!({})));
     #[rustfmt::skip]
@@ -219,7 +220,6 @@ fn a_guard_that_cannot_know_refuses_bound_tokens() {
         ("no authorization header",  json!({"public_origin": PUBLIC_ORIGIN}),  false),
     ];
     let mut findings = Findings::default();
-    let guarded = guarded();
     for (case, members, keeps) in cases {
         let listener = bound_listener(&guard_configuration(&members), keeps);
         guarded.envoy.update(listener).unwrap();
