@@ -28,9 +28,6 @@ mod guard;
 mod harness;
 mod hostile;
 mod impersonations;
-#[expect(clippy::duplicate_mod, reason = "the same holds with the other store")]
-#[path = "impersonations/mod.rs"]
-mod impersonations_in_etcd;
 mod memory;
 mod names;
 mod nonces;
@@ -46,4 +43,3 @@ mod updates;
 mod vectors;
 mod version;
 mod versions;
-mod within_one_envoy;

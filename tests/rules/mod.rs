@@ -1,6 +1,7 @@
 //! The rules of requests. Each rule is written once and runs in two worlds: natively, and in a real
 //! Envoy. What only Envoy can do wrong is in `tests/envoy`.
 
+mod approvals;
 #[cfg(feature = "custom-claims")]
 mod authorize;
 mod binding;
@@ -13,8 +14,13 @@ mod client_auth;
 mod client_keys;
 mod clock;
 mod documents;
+mod events;
 mod exchange;
 mod flow;
+mod impersonations;
+#[expect(clippy::duplicate_mod, reason = "the same holds with the other store")]
+#[path = "impersonations/mod.rs"]
+mod impersonations_in_etcd;
 mod merged_documents;
 mod mint;
 mod mint_order;
@@ -22,4 +28,5 @@ mod mint_rules;
 mod names;
 mod opaque_tokens;
 mod presented_tokens;
+mod step_up;
 mod user_lookup;

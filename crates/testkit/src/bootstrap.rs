@@ -3,10 +3,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use crate::artifacts::MODULE;
+use crate::clock::Clock;
 use crate::configuration::Configuration;
 use crate::server::Server;
 use crate::tls::Identity;
@@ -22,6 +24,9 @@ pub struct Bootstrap {
     pub(crate) drain_seconds: u32,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) command_prefix: Vec<String>,
+    /// Stands in the place of [`VM_ID`] in all listeners.
+    pub(crate) vm_id: Option<String>,
+    pub(crate) clock: Option<Arc<Clock>>,
 }
 
 impl Default for Bootstrap {
@@ -36,6 +41,8 @@ impl Default for Bootstrap {
             drain_seconds: 600,
             environment: Vec::new(),
             command_prefix: Vec::new(),
+            vm_id: None,
+            clock: None,
         }
     }
 }
@@ -102,6 +109,12 @@ impl Bootstrap {
         self
     }
 
+    /// Makes Envoy go by this clock: see `Envoy::clock`.
+    pub fn clock(self, clock: Clock) -> Self {
+        let bootstrap = clock.for_envoy(self);
+        Self { clock: Some(Arc::new(clock)), ..bootstrap }
+    }
+
     /// Pins Envoy to this core.
     pub fn core(self, core: usize) -> Self {
         self.command_prefix(&["taskset", "--cpu-list", &core.to_string()])
@@ -138,7 +151,30 @@ impl Bootstrap {
     }
 
     fn render(&self, listener: &Listener, version: u32, directory: &Path) -> Value {
-        listener.to_json(SocketAddr::new(self.address, 0), version, directory)
+        let mut listener = listener.to_json(SocketAddr::new(self.address, 0), version, directory);
+        if let Some(vm_id) = &self.vm_id {
+            replace_vm_id(&mut listener, vm_id);
+        }
+        listener
+    }
+}
+
+/// The `vm_id` of filters and guards that name no other.
+const VM_ID: &str = "impersonation";
+
+/// Replaces [`VM_ID`] in all plugins of a listener.
+fn replace_vm_id(value: &mut Value, by: &str) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(|value| replace_vm_id(value, by)),
+        Value::Object(members) => {
+            for (name, value) in members {
+                if name == "vm_id" && value == VM_ID {
+                    *value = by.into();
+                }
+                replace_vm_id(value, by);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -443,7 +479,7 @@ impl From<Plugin> for Filter {
             plugin,
             environment: Vec::new(),
             name: "impersonation".into(),
-            vm_id: "impersonation".into(),
+            vm_id: VM_ID.into(),
             module: None,
         }
     }

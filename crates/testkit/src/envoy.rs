@@ -6,14 +6,15 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::artifacts::ENVOY;
 use crate::bootstrap::{Bootstrap, Listener, VERSION_PATH, access_log_file, listeners_file};
+use crate::clock::Clock;
 use crate::http::{Answer, Connection, Request};
 use crate::process::{Ending, Process};
 use crate::{scratch, wait_for};
@@ -26,6 +27,7 @@ pub struct Envoy {
     version: Mutex<u32>,
     directory: PathBuf,
     process: Mutex<Process>,
+    clock: Option<Arc<Clock>>,
     /// The facts from before this test, if several tests use the process, one after the other.
     before: Option<Before>,
     /// True if tests' requests go to Keycloak's paths.
@@ -104,6 +106,7 @@ impl Envoy {
             version: Mutex::new(1),
             process: Mutex::new(process),
             directory,
+            clock: bootstrap.clock.clone(),
             before: None,
             moves_requests: false,
         })
@@ -116,6 +119,23 @@ impl Envoy {
         let access_log = self.access_log().len();
         self.before =
             Some(Before { log, access_log, counters: self.filter_stats("&type=Counters") });
+    }
+
+    /// Lends the process to a test that needs these listeners. The plugins get VMs and shared data
+    /// of their own, and those of the test before are gone.
+    pub(crate) fn lend_with(&mut self, listeners: impl IntoIterator<Item = Listener>) {
+        self.moves_requests = false;
+        self.bootstrap.lock().unwrap().vm_id = Some(fresh_vm_id());
+        self.replace(listeners).unwrap();
+        wait_for("the replaced listeners to go", || {
+            (self.read_stat("listener_manager.total_listeners_draining") == 0).then_some(())
+        });
+        self.lend();
+    }
+
+    /// Returns the clock that was given to the bootstrap.
+    pub fn clock(&self) -> &Clock {
+        self.clock.as_ref().expect("this Envoy has no clock of its own")
     }
 
     /// Sends requests to the first listener at Keycloak's paths from now on: see [`crate::paths`].
@@ -149,6 +169,10 @@ impl Envoy {
     /// Replaces the watched listener with the same name. Returns when every worker uses the new
     /// listener, or the reason why Envoy refused it and kept the old one.
     pub fn update(&self, listener: Listener) -> Result<(), String> {
+        self.replace([listener])
+    }
+
+    fn replace(&self, listeners: impl IntoIterator<Item = Listener>) -> Result<(), String> {
         let mut version = self.version.lock().unwrap();
         *version += 1;
         let outcomes = || {
@@ -158,28 +182,33 @@ impl Envoy {
         };
         let (accepted, refused) = outcomes();
         let logged = self.read_log().len();
-        let address = self.address(&listener.name);
-        let workers = {
+        let (addresses, workers) = {
             let mut bootstrap = self.bootstrap.lock().unwrap();
-            let old = bootstrap.listeners.iter_mut().find(|old| old.name == listener.name);
-            *old.unwrap() = listener.watched();
+            let mut addresses = Vec::new();
+            for listener in listeners {
+                addresses.push(self.address(&listener.name));
+                let old = bootstrap.listeners.iter_mut().find(|old| old.name == listener.name);
+                *old.unwrap() = listener.watched();
+            }
             publish(&self.directory, &bootstrap.watched_listeners(*version, &self.directory));
-            bootstrap.workers
+            (addresses, bootstrap.workers)
         };
-        let (_, refused_now) = wait_for("Envoy to read its listener", || {
+        let (_, refused_now) = wait_for("Envoy to read its listeners", || {
             let now = outcomes();
             (now != (accepted, refused)).then_some(now)
         });
         if refused_now > refused {
             return Err(self.read_log().split_off(logged));
         }
-        // Each worker takes the listener over in its own time, so ask until all of them have.
-        let mut in_a_row = 0;
-        wait_for("the workers to use the new listener", || {
-            let answer = Connection::open(address).send(&Request::get(VERSION_PATH));
-            in_a_row = if answer.text() == version.to_string() { in_a_row + 1 } else { 0 };
-            (in_a_row == 16 * workers).then_some(())
-        });
+        // Each worker takes a listener over in its own time, so ask until all of them have.
+        for address in addresses {
+            let mut in_a_row = 0;
+            wait_for("the workers to use the new listener", || {
+                let answer = Connection::open(address).send(&Request::get(VERSION_PATH));
+                in_a_row = if answer.text() == version.to_string() { in_a_row + 1 } else { 0 };
+                (in_a_row == 16 * workers).then_some(())
+            });
+        }
         Ok(())
     }
 
@@ -280,12 +309,14 @@ impl Envoy {
         String::from_utf8_lossy(&fs::read(self.directory.join("envoy.log")).unwrap()).into_owned()
     }
 
-    /// Returns the complete lines of the access log so far: see [`Listener::access_log`].
+    /// Returns the complete lines of the access log so far, without the requests of
+    /// [`Envoy::update`]: see [`Listener::access_log`].
     pub fn access_log(&self) -> Vec<Value> {
         let text = fs::read_to_string(access_log_file(&self.directory)).unwrap_or_default();
         let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         let before = self.before.as_ref().map_or(0, |before| before.access_log);
-        lines.skip(before).map(|line| serde_json::from_str(line).unwrap()).collect()
+        let lines = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["path"] != VERSION_PATH).skip(before).collect()
     }
 
     /// Sets the level of one of Envoy's loggers.
@@ -320,6 +351,12 @@ impl Envoy {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
+}
+
+/// A `vm_id` that no other test has.
+fn fresh_vm_id() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("impersonation-{}", COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Adds a line to the file in which `make test` counts the starts of Envoy.

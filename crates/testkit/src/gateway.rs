@@ -2,7 +2,6 @@
 //! exchanges, and the APIs that verify access tokens.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,6 +13,7 @@ use crate::configuration::{
     CLIENT_SECRET, Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, SUPPORT,
 };
 use crate::envoy::{Envoy, Exit};
+use crate::etcd::Etcd;
 use crate::http::{Answer, Connection, Form, Request};
 use crate::keys::Key;
 use crate::lent::{Idle, Lent};
@@ -88,8 +88,6 @@ pub struct Gateway {
     clock: Option<Arc<Clock>>,
     /// The servers that a lent gateway knows besides its upstream.
     servers: Vec<Server>,
-    /// The VM of a lent gateway's filter.
-    vm_id: Option<String>,
 }
 
 /// The servers that the filter of a lent gateway may ask, each with a cluster of its name.
@@ -115,21 +113,36 @@ impl Gateway {
     /// have served other tests before. The test sees only its own part of log and counters. Gauges
     /// and memory are those of the process.
     pub fn lent(configuration: &Configuration) -> Lent<Self> {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
         static IDLE: Idle<Gateway> = Idle::new(Vec::new());
-        let vm_id = format!("impersonation-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let filter = Filter { vm_id: vm_id.clone(), ..Filter::from(configuration) };
+        Self::lent_from(&IDLE, configuration, None)
+    }
+
+    /// Lends a gateway as [`Gateway::lent`] does. The cluster `etcd` leads to an etcd that other
+    /// tests use, too: see [`store_in_etcd`].
+    pub fn lent_with_etcd(configuration: &Configuration) -> Lent<Self> {
+        static IDLE: Idle<Gateway> = Idle::new(Vec::new());
+        static ETCD: LazyLock<Etcd> = LazyLock::new(Etcd::start);
+        let cluster = Cluster::new("etcd", ETCD.address).http2();
+        Self::lent_from(&IDLE, configuration, Some(cluster))
+    }
+
+    fn lent_from(
+        idle: &'static Idle<Self>,
+        configuration: &Configuration,
+        store: Option<Cluster>,
+    ) -> Lent<Self> {
+        let filter = Filter::from(configuration);
         let start = || {
             let servers: Vec<_> = SERVERS.map(Server::start).into();
             let cluster = |server: &Server| Cluster::new(&server.name, server.address);
             let options = Options {
-                clusters: servers.iter().map(cluster).collect(),
+                clusters: servers.iter().map(cluster).chain(store).collect(),
                 clock: Some(Arc::default()),
+                drain_seconds: 0,
                 ..Options::default()
             };
             let mut gateway = Self::try_start(filter.clone(), &options).unwrap();
             gateway.envoy.lend();
-            gateway.vm_id = Some(vm_id.clone());
             Self { servers, clock: options.clock, ..gateway }
         };
         let renew = |gateway: &mut Self| {
@@ -137,11 +150,9 @@ impl Gateway {
             gateway.upstream.answer(as_asked);
             gateway.servers.iter().for_each(Server::reset);
             gateway.clock().set(0);
-            gateway.vm_id = Some(vm_id.clone());
-            gateway.update(&filter).unwrap();
-            gateway.envoy.lend();
+            gateway.envoy.lend_with([listener("gateway", Some(filter.clone().into()))]);
         };
-        Lent::new(&IDLE, start, renew)
+        Lent::new(idle, start, renew)
     }
 
     pub fn try_start(filter: impl Into<Filter>, options: &Options) -> Result<Self, Exit> {
@@ -181,7 +192,7 @@ impl Gateway {
             bootstrap = clock.for_envoy(bootstrap);
         }
         let envoy = bootstrap.try_start()?;
-        Ok(Self { envoy, upstream, clock: None, servers: Vec::new(), vm_id: None })
+        Ok(Self { envoy, upstream, clock: None, servers: Vec::new() })
     }
 
     /// Returns the clock of a lent gateway.
@@ -199,9 +210,7 @@ impl Gateway {
     /// Gives the running listener another filter. Returns when every worker uses it, or the reason
     /// why Envoy refused it and kept the old one.
     pub fn update(&self, filter: impl Into<Filter>) -> Result<(), String> {
-        let mut filter = filter.into();
-        filter.vm_id = self.vm_id.clone().unwrap_or(filter.vm_id);
-        self.envoy.update(listener("gateway", Some(filter.into())))
+        self.envoy.update(listener("gateway", Some(filter.into().into())))
     }
 
     /// Returns the address at which the filter listens.
@@ -259,6 +268,11 @@ impl Gateway {
     pub fn passed_on(&self, answer: &Answer) -> bool {
         self.upstream.received_for(answer).is_some()
     }
+}
+
+/// A store in etcd, with keys that no other test has.
+pub fn store_in_etcd() -> Value {
+    json!({"etcd": {"cluster": "etcd", "prefix": format!("/{:016x}/", fastrand::u64(..))}})
 }
 
 /// A listener before the upstream of a [`Gateway`].

@@ -6,19 +6,24 @@ use serde_json::{Value, json};
 
 use crate::artifacts::GUARD;
 use crate::bootstrap::{Bootstrap, Cluster, Filter, Listener, Plugin, VERSION_PATH};
+use crate::clock::Clock;
 use crate::configuration::{
     Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, SIGNING_KEY, jwks,
 };
 use crate::envoy::{Envoy, Exit};
-use crate::gateway::{
-    actor_claims, backend_claims, exchange_form, exchange_request, now, raw_part, with_actor,
-};
+use crate::gateway::{backend_claims, exchange_request, now, raw_part};
 use crate::http::{Answer, Connection, Request};
+pub use crate::impersonations::Parties;
+use crate::impersonations::{backend, revocation};
 use crate::lent::{Idle, Lent};
 use crate::server::{Server, as_asked};
+use crate::streaming;
 
 /// The name of the API's cluster.
 pub const API: &str = "api";
+
+/// The cluster of a lent Envoy whose answers do not end: see [`streaming`].
+pub const STREAMS: &str = "streams";
 
 /// Headers by which the API learns of an impersonation.
 pub const ID_HEADER: &str = "x-impersonation-id";
@@ -214,21 +219,38 @@ impl Guarded {
         Self::start_with_workers(members, 1)
     }
 
-    /// Lends an API behind a guard with these members to a test that ends no impersonations. The
-    /// Envoy may have served other tests before. The test sees only its own part of log and
-    /// counters.
+    /// Lends an API behind a guard with these members. See [`Guarded::lent_with`].
     pub fn lent(members: &Value) -> Lent<Self> {
+        let listener = guarded_listener(&guard_configuration(members));
+        Self::lent_with(listener, &filter_configuration())
+    }
+
+    /// Lends an API behind this listener, beside this filter. Guard and filter have shared data of
+    /// their own, but the Envoy may have served other tests before. The test sees only its own part
+    /// of log and counters. The Envoy has a clock.
+    pub fn lent_with(guarded: Listener, filter: &Configuration) -> Lent<Self> {
         static IDLE: Idle<Guarded> = Idle::new(Vec::new());
+        let filter = gateway_listener(Filter::from(filter)).watched();
         let start = || {
-            let mut guarded = Self::start(members);
-            guarded.envoy.lend();
-            guarded
+            let api = Server::start(API);
+            api.answer(as_asked);
+            let bootstrap = Bootstrap::default()
+                .listener(guarded.clone().watched())
+                .listener(filter.clone())
+                .listener(api_listener("bare", []))
+                .cluster(Cluster::new(API, api.address).as_downstream())
+                .cluster(Cluster::new(STREAMS, streaming::start()))
+                .drain_seconds(0)
+                .clock(Clock::new());
+            let mut envoy = bootstrap.start();
+            envoy.lend();
+            Self { envoy, api }
         };
-        let renew = |guarded: &mut Self| {
-            guarded.api.heal();
-            guarded.api.answer(as_asked);
-            guarded.envoy.update(guarded_listener(&guard_configuration(members))).unwrap();
-            guarded.envoy.lend();
+        let renew = |lent: &mut Self| {
+            lent.api.heal();
+            lent.api.answer(as_asked);
+            lent.envoy.clock().set(0);
+            lent.envoy.lend_with([guarded.clone(), filter.clone()]);
         };
         Lent::new(&IDLE, start, renew)
     }
@@ -283,17 +305,12 @@ impl Guarded {
 
     /// Begins an impersonation. Returns `None` if the store is out of reach.
     pub fn try_begin(&self, parties: &Parties) -> Option<Begun> {
-        let mut backend = backend_claims();
-        backend["client_id"] = json!(parties.caller);
-        let bearer = PROVIDER_KEY.sign(&backend);
-        let mint = Request::post("/api/subject-tokens").bearer(&bearer);
-        let minted = self.send_to_filter(&mint.json(&json!({"userId": parties.user})));
+        let minted = self.send_to_filter(&parties.mint_request(&json!({})));
         if minted.status == 503 {
             return None;
         }
         assert_eq!(minted.status, 201, "{minted:?}");
-        let actor = PROVIDER_KEY.sign(&actor_claims(&parties.actor));
-        let form = with_actor(exchange_form(&minted.member("subjectToken")), &actor);
+        let form = parties.exchange_form(&minted.member("subjectToken"));
         let exchanged = self.send_to_filter(&exchange_request(&form));
         if exchanged.status == 503 {
             return None;
@@ -301,41 +318,18 @@ impl Guarded {
         assert_eq!(exchanged.status, 200, "{exchanged:?}");
         let access_token = exchanged.member("access_token");
         let id = raw_part(&access_token, 1)["txn"].as_str().unwrap().to_owned();
-        Some(Begun { id, access_token, backend: bearer })
+        Some(Begun { id, access_token, backend: backend(&parties.caller) })
     }
 
     /// Ends the impersonations that `body` names, as an operator.
     pub fn revoke(&self, body: &Value) {
-        let request = Request::post("/api/impersonations/revocations").bearer(&operator());
-        let answer = self.send_to_filter(&request.json(body));
+        let answer = self.send_to_filter(&revocation(body));
         assert_eq!(answer.status, 201, "{answer:?}");
     }
 
     /// Returns true if the API answered.
     pub fn reached(&self, answer: &Answer) -> bool {
         self.api.received_for(answer).is_some()
-    }
-}
-
-/// The user, the actor and the caller of an impersonation.
-#[derive(Clone, Debug)]
-pub struct Parties {
-    pub user: String,
-    pub actor: String,
-    pub caller: String,
-}
-
-impl Parties {
-    /// Names that no other test uses.
-    pub fn new() -> Self {
-        let unique = |name: &str| format!("{name}-{:016x}", fastrand::u64(..));
-        Self { user: unique("user"), actor: unique("agent"), caller: unique("backend") }
-    }
-}
-
-impl Default for Parties {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

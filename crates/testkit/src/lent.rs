@@ -1,7 +1,7 @@
 //! An Envoy that serves several tests, one after the other. Envoy compiles the module when it
 //! starts, which takes longer than most tests.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::Mutex;
 use std::thread;
 
@@ -40,6 +40,12 @@ impl<T> Deref for Lent<T> {
 
     fn deref(&self) -> &T {
         self.value.as_ref().unwrap()
+    }
+}
+
+impl<T> DerefMut for Lent<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().unwrap()
     }
 }
 

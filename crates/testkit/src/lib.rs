@@ -21,6 +21,7 @@ pub mod guarded;
 pub mod holder;
 pub mod http;
 pub mod http2;
+pub mod impersonations;
 pub mod keys;
 pub mod lent;
 pub mod network;

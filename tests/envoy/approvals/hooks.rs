@@ -8,27 +8,31 @@ use super::{configuration, decision, minted, take_back};
 use testkit::bootstrap::Cluster;
 use testkit::configuration::Configuration;
 use testkit::etcd::Etcd;
-use testkit::gateway::{Gateway, Options, http_uri};
+use testkit::gateway::{Gateway, Options};
 use testkit::http::{Connection, Request};
 use testkit::server::{Fault, Reply, Server};
 use testkit::wait_for;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// A configuration with these required hooks, which are told of one kind of decision.
-fn hooked(hooks: &[&Server], event: &str) -> Configuration {
-    let hook = |server: &&Server| {
+/// The cluster of a second hook: a server that these tests do not use otherwise.
+const OTHER: &str = "users";
+
+/// A configuration with required hooks at these clusters, which are told of one kind of decision.
+fn hooked(clusters: &[&str], event: &str) -> Configuration {
+    let hook = |cluster: &&str| {
+        let uri = json!({"uri": "http://hook.example/told", "cluster": cluster, "timeout": "60s"});
         json!({
-            "http_uri": http_uri(server, "/told", "60s"), "required": true, "events": [event],
+            "http_uri": uri, "required": true, "events": [event],
             "secret": {"inline_string": SECRET},
         })
     };
-    configuration().with("/notifications", hooks.iter().map(hook).collect::<Value>())
+    configuration().with("/notifications", clusters.iter().map(hook).collect::<Value>())
 }
 
-fn start(hooks: &[&Server], configuration: &Configuration, more: Option<Cluster>) -> Gateway {
-    let clusters = hooks.iter().map(|hook| Cluster::new(&hook.name, hook.address));
-    let clusters = clusters.chain(more).collect();
+/// Starts a gateway of the test's own with one hook.
+fn start(hook: &Server, configuration: &Configuration, more: Option<Cluster>) -> Gateway {
+    let clusters = [Cluster::new("hooks", hook.address)].into_iter().chain(more).collect();
     Gateway::try_start(configuration, &Options { clusters, ..Options::default() }).unwrap()
 }
 
@@ -77,8 +81,8 @@ fn a_decision_that_comes_too_late_is_taken_back() {
     ];
     for (choice, given, not_given, way, status) in cases {
         let case = format!("{choice}, {status}");
-        let hook = Server::start("hooks");
-        let gateway = start(&[&hook], &hooked(&[&hook], given), None);
+        let gateway = Gateway::lent(&hooked(&["hooks"], given));
+        let hook = gateway.server("hooks");
         let (id, _) = minted(&gateway, &json!({"approvals": 1}));
         let (address, meanwhile) = (gateway.address(), way(&id));
         let once = Mutex::new(Some(meanwhile));
@@ -91,14 +95,14 @@ fn a_decision_that_comes_too_late_is_taken_back() {
         });
         let answer = gateway.send(&decision("dana", &id, choice));
         assert_eq!(answer.status, status, "{case}: {answer:?}");
-        assert_taken_back(&gateway, &hook, given, not_given, &case);
+        assert_taken_back(&gateway, hook, given, not_given, &case);
     }
 }
 
 #[test]
 fn a_decision_that_counts_is_told_once_and_not_taken_back() {
-    let hook = Server::start("hooks");
-    let gateway = start(&[&hook], &hooked(&[&hook], "approval.given"), None);
+    let gateway = Gateway::lent(&hooked(&["hooks"], "approval.given"));
+    let hook = gateway.server("hooks");
     hook.answer_always(Reply::status(204));
     let (first, _) = minted(&gateway, &json!({"approvals": 1}));
     assert_eq!(gateway.send(&decision("dana", &first, "approve")).status, 200);
@@ -113,37 +117,36 @@ fn a_decision_that_counts_is_told_once_and_not_taken_back() {
     });
     assert_eq!(gateway.send(&decision("dana", &last, "approve")).status, 404);
     let events = wait_for("the retraction", || {
-        Some(told(&hook, "approval.not_given")).filter(|events| !events.is_empty())
+        Some(told(hook, "approval.not_given")).filter(|events| !events.is_empty())
     });
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(events[0]["subject"], json!(last));
-    assert_eq!(told(&hook, "approval.given").len(), 2);
+    assert_eq!(told(hook, "approval.given").len(), 2);
 }
 
 #[test]
 fn a_decision_that_another_hook_could_not_be_told_is_taken_back() {
-    let (hook, other) = (Server::start("hooks"), Server::start("others"));
-    let hooks = [&hook, &other];
-    let gateway = start(&hooks, &hooked(&hooks, "approval.given"), None);
+    let gateway = Gateway::lent(&hooked(&["hooks", OTHER], "approval.given"));
+    let [hook, other] = ["hooks", OTHER].map(|name| gateway.server(name));
     hook.answer_always(Reply::status(204));
     other.fail(Fault::ServerError);
     let (id, _) = minted(&gateway, &json!({"approvals": 1}));
     let answer = gateway.send(&decision("dana", &id, "approve"));
     assert_eq!(answer.refusal(), (503, "temporarily_unavailable".into()), "{answer:?}");
     let names = ("approval.given", "approval.not_given");
-    assert_taken_back(&gateway, &hook, names.0, names.1, "another hook");
+    assert_taken_back(&gateway, hook, names.0, names.1, "another hook");
     // The other hook may have been told, too: only its answer is known to be wrong.
     other.heal();
-    wait_for("the other", || (!told(&other, names.1).is_empty()).then_some(()));
+    wait_for("the other", || (!told(other, names.1).is_empty()).then_some(()));
 }
 
 #[test]
 fn a_decision_that_the_store_did_not_take_is_taken_back() {
     let (hook, etcd) = (Server::start("hooks"), Arc::new(Etcd::start()));
-    let configuration = hooked(&[&hook], "approval.given");
+    let configuration = hooked(&["hooks"], "approval.given");
     let configuration = configuration.with("/store", json!({"etcd": {"cluster": "etcd"}}));
     let cluster = Cluster::new("etcd", etcd.address).with("connect_timeout", "0.25s").http2();
-    let gateway = start(&[&hook], &configuration, Some(cluster));
+    let gateway = start(&hook, &configuration, Some(cluster));
     let (id, _) = minted(&gateway, &json!({"approvals": 1}));
     let down = Arc::clone(&etcd);
     hook.answer(move |_| {
@@ -160,7 +163,7 @@ fn a_decision_that_the_store_did_not_take_is_taken_back() {
 #[test]
 fn a_decision_whose_person_has_left_is_taken_back() {
     let hook = Server::start("hooks");
-    let gateway = start(&[&hook], &hooked(&[&hook], "approval.given"), None);
+    let gateway = start(&hook, &hooked(&["hooks"], "approval.given"), None);
     let (id, _) = minted(&gateway, &json!({"approvals": 1}));
     let (release, held) = mpsc::channel::<()>();
     let held = Mutex::new(held);

@@ -5,11 +5,10 @@ mod waiting;
 
 use serde_json::{Value, json};
 
-use testkit::bootstrap::Cluster;
 use testkit::configuration::{Configuration, ISSUER, PROVIDER_KEY, jwks};
-use testkit::gateway::{BEARER, Gateway, Options, http_uri, mint_body_request, now};
+use testkit::gateway::{BEARER, Gateway, mint_body_request, now};
 use testkit::http::Request;
-use testkit::server::{Reply, Server};
+use testkit::server::Reply;
 
 /// The usual configuration, with people who approve where somebody asks for it.
 fn configuration() -> Configuration {
@@ -81,16 +80,15 @@ fn a_mint_says_that_its_token_waits() {
 
 #[test]
 fn the_decision_point_sees_that_a_mint_breaks_the_glass_and_may_refuse_it() {
-    let decision_point = Server::start("pdp");
-    decision_point.answer(|asked| {
+    let uri = json!({
+        "uri": "http://pdp.example.com/access/v1/evaluation", "cluster": "decision_point",
+        "timeout": "10s",
+    });
+    let gateway = Gateway::lent(&configuration().with("/authzen/http_uri", uri));
+    gateway.server("decision_point").answer(|asked| {
         let question: Value = serde_json::from_slice(&asked.body).unwrap();
         Reply::json(&json!({"decision": question["context"]["breakGlass"] == json!(false)}))
     });
-    let uri = http_uri(&decision_point, "/access/v1/evaluation", "10s");
-    let clusters = vec![Cluster::new("pdp", decision_point.address)];
-    let options = Options { clusters, ..Options::default() };
-    let configuration = configuration().with("/authzen/http_uri", uri);
-    let gateway = Gateway::try_start(&configuration, &options).unwrap();
     for (members, status) in
         [(json!({}), 201), (json!({"breakGlass": false}), 201), (json!({"breakGlass": true}), 403)]
     {

@@ -1,23 +1,21 @@
 //! What waits for a decision, in both stores: who sees it, and what becomes of it when it is revoked.
 
+use std::cell::Cell;
 use std::ops::Deref;
 
 use serde_json::{Value, json};
 
 use super::{approver, configuration, decision, minted, person};
 use testkit::Findings;
-use testkit::bootstrap::Cluster;
-use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, jwks};
-use testkit::etcd::Etcd;
-use testkit::gateway::{Gateway, Options, backend_claims, exchange_form};
+use testkit::configuration::{ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, jwks};
+use testkit::gateway::{Gateway, backend_claims, exchange_form, store_in_etcd};
 use testkit::http::{Answer, Request};
+use testkit::lent::Lent;
 
-/// A gateway, with an etcd of its own if it needs one.
+/// A gateway, and the name of its store.
 struct Started {
-    // Fields are dropped in order: Envoy ends before its store.
-    gateway: Gateway,
+    gateway: Lent<Gateway>,
     store: &'static str,
-    _etcd: Option<Etcd>,
 }
 
 impl Deref for Started {
@@ -28,20 +26,17 @@ impl Deref for Started {
     }
 }
 
-/// Starts a gateway with each store. Operators may end impersonations.
+/// Lends a gateway with each store. Operators may end impersonations.
 fn with_each_store() -> [Started; 2] {
     let operators = json!([{
         "issuer": ISSUER, "audiences": [MANAGEMENT], "local_jwks": jwks(&[&PROVIDER_KEY]),
     }]);
     let configuration = configuration().with("/impersonations/authentication/jwt", operators);
-    let start = |store, configuration: &Configuration, etcd: Option<Etcd>| {
-        let clusters = etcd.iter().map(|etcd| Cluster::new("etcd", etcd.address).http2()).collect();
-        let options = Options { clusters, ..Options::default() };
-        let gateway = Gateway::try_start(configuration, &options).unwrap();
-        Started { gateway, store, _etcd: etcd }
-    };
-    let in_etcd = configuration.clone().with("/store", json!({"etcd": {"cluster": "etcd"}}));
-    [start("shared data", &configuration, None), start("etcd", &in_etcd, Some(Etcd::start()))]
+    let in_etcd = configuration.clone().with("/store", store_in_etcd());
+    [
+        Started { gateway: Gateway::lent(&configuration), store: "shared data" },
+        Started { gateway: Gateway::lent_with_etcd(&in_etcd), store: "etcd" },
+    ]
 }
 
 /// The access token of the backend with this name.
@@ -169,6 +164,7 @@ fn no_answer_tells_a_stranger_if_an_id_waits() {
 fn a_token_that_is_revoked_while_it_waits_is_invalid() {
     let mut findings = Findings::default();
     for gateway in with_each_store() {
+        let ahead = Cell::new(0);
         let revoke = |body: &Value| {
             let mut claims = backend_claims();
             claims["scope"] = json!("impersonations:revoke");
@@ -177,7 +173,8 @@ fn a_token_that_is_revoked_while_it_waits_is_invalid() {
             let answer = gateway.send(&request.json(body));
             assert_eq!(answer.status, 201, "{answer:?}");
             // The millisecond of the revocation ends.
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            ahead.set(ahead.get() + 1);
+            gateway.clock().set(ahead.get());
         };
         let exchange = |token: &str| gateway.exchange(&exchange_form(token)).refusal();
         let pending = (400, "authorization_pending".to_owned());

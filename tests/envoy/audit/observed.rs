@@ -2,22 +2,21 @@
 //! filter's state. Beside the upstream there is one that never answers, one that does not exist,
 //! and one that answers yes to everything.
 
-use std::fs;
-
 use serde_json::{Map, Value, json};
 
-use testkit::bootstrap::Listener;
+use testkit::bootstrap::{Filter, Listener};
 use testkit::configuration::Configuration;
 use testkit::envoy::Envoy;
-use testkit::gateway::{IDENTITY_GATEWAY, in_front_of, minted};
+use testkit::gateway::{Gateway, IDENTITY_GATEWAY, in_front_of, listener, minted};
 use testkit::http::Request;
+use testkit::lent::Lent;
 use testkit::server::{Fault, Reply, Server};
 use testkit::wait_for;
 
-/// Clusters that a configuration can name beside `identity_gateway`.
-pub(super) const SILENT: &str = "silent";
-pub(super) const ABSENT: &str = "absent";
-pub(super) const AGREEABLE: &str = "agreeable";
+/// Clusters that a configuration can name besides `identity_gateway`: servers of a lent gateway.
+pub(super) const SILENT: &str = "introspection";
+pub(super) const ABSENT: &str = "keys";
+pub(super) const AGREEABLE: &str = "users";
 
 /// The filter state for access logs.
 pub(super) const FILTER_STATE: [&str; 11] = [
@@ -34,44 +33,69 @@ pub(super) const FILTER_STATE: [&str; 11] = [
     "reason",
 ];
 
-pub(super) struct Observed {
-    pub envoy: Envoy,
-    pub agreeable: Server,
-    _others: [Server; 3],
+pub(super) enum Observed {
+    /// Other tests have used this Envoy.
+    Lent(Lent<Gateway>),
+    /// Only this test uses the Envoy and its servers.
+    Own(Envoy, Vec<Server>),
 }
 
 impl Observed {
-    pub(super) fn start(configuration: &Configuration, workers: u32) -> Self {
-        Self::start_with(configuration, workers, with_access_log)
+    pub(super) fn lent(configuration: &Configuration) -> Self {
+        Self::lent_with(configuration, with_access_log)
     }
 
-    pub(super) fn start_with(
+    /// Lends a gateway whose listener is changed.
+    pub(super) fn lent_with(
         configuration: &Configuration,
-        workers: u32,
         edit: impl Fn(Listener) -> Listener,
     ) -> Self {
-        let [upstream, silent, absent, agreeable] =
-            [IDENTITY_GATEWAY, SILENT, ABSENT, AGREEABLE].map(Server::start);
-        silent.fail(Fault::Slow);
-        absent.fail(Fault::Refused);
-        agreeable.answer_always(Reply::json(&json!({
-            "active": true,
-            "scope": "impersonate",
-            "client_id": "opaque-backend",
-            "sub": "opaque-agent",
-        })));
-        let bootstrap = in_front_of(&[&upstream, &silent, &absent, &agreeable], configuration);
-        let envoy = bootstrap.edit_listener(edit).workers(workers).start();
-        Self { envoy, agreeable, _others: [upstream, silent, absent] }
+        let gateway = Gateway::lent(configuration);
+        let filter = Filter::from(configuration).into();
+        gateway.envoy.update(edit(listener("gateway", Some(filter)))).unwrap();
+        prepare([SILENT, ABSENT, AGREEABLE].map(|name| gateway.server(name)));
+        Self::Lent(gateway)
+    }
+
+    pub(super) fn start(configuration: &Configuration, workers: u32) -> Self {
+        let servers = [IDENTITY_GATEWAY, SILENT, ABSENT, AGREEABLE].map(Server::start);
+        let [_, others @ ..] = servers.each_ref();
+        prepare(others);
+        let bootstrap = in_front_of(&servers.each_ref(), configuration);
+        let envoy = bootstrap.edit_listener(with_access_log).workers(workers).start();
+        Self::Own(envoy, servers.into())
+    }
+
+    pub(super) fn envoy(&self) -> &Envoy {
+        match self {
+            Self::Lent(gateway) => &gateway.envoy,
+            Self::Own(envoy, _) => envoy,
+        }
+    }
+
+    pub(super) fn server(&self, name: &str) -> &Server {
+        match self {
+            Self::Lent(gateway) => gateway.server(name),
+            Self::Own(_, servers) => servers.iter().find(|server| server.name == name).unwrap(),
+        }
+    }
+
+    pub(super) fn move_requests(&mut self) {
+        match self {
+            Self::Lent(gateway) => gateway.envoy.move_requests(),
+            Self::Own(envoy, _) => envoy.move_requests(),
+        }
     }
 
     pub(super) fn mint(&self, request: &Request) -> String {
-        minted(&self.envoy.send(request))
+        minted(&self.envoy().send(request))
     }
 
     /// Everything that Envoy has printed. All of it must be UTF-8.
     pub(super) fn log(&self) -> String {
-        String::from_utf8(fs::read(self.envoy.directory().join("envoy.log")).unwrap()).unwrap()
+        let log = self.envoy().log();
+        assert!(!log.contains(char::REPLACEMENT_CHARACTER), "not UTF-8: {log}");
+        log
     }
 
     /// The events of the audit log.
@@ -87,11 +111,23 @@ impl Observed {
     /// The access log, once it has `count` lines.
     pub(super) fn access_log(&self, count: usize) -> Vec<Value> {
         wait_for("the access log", || {
-            let lines = self.envoy.access_log();
+            let lines = self.envoy().access_log();
             assert!(lines.len() <= count, "more than {count} requests: {lines:#?}");
             (lines.len() == count).then_some(lines)
         })
     }
+}
+
+/// Makes one server silent, one absent, and one say yes to everything.
+fn prepare([silent, absent, agreeable]: [&Server; 3]) {
+    silent.fail(Fault::Slow);
+    absent.fail(Fault::Refused);
+    agreeable.answer_always(Reply::json(&json!({
+        "active": true,
+        "scope": "impersonate",
+        "client_id": "opaque-backend",
+        "sub": "opaque-agent",
+    })));
 }
 
 /// Returns the JSON that the filter wrote at this level and that has this member. All other JSON of

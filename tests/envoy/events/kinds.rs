@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Findings, Live, actor_token, exchange, mint, shared};
+use super::{Live, actor_token, exchange, mint, shared};
+use testkit::Findings;
 use testkit::configuration::{ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, SUPPORT};
 use testkit::events::{
     CAEP, PORTAL, RECEIVER, event_claims, event_request, logout_claims, logout_request, sign,

@@ -14,6 +14,7 @@ use testkit::guarded::{
 use testkit::holder::{Holder, bad_proofs, changed, proof_claims};
 use testkit::http::{Answer, Request};
 use testkit::keys::sha256;
+use testkit::lent::Lent;
 use testkit::server::{Server, as_asked};
 
 use crate::bound_callers::large_headers;
@@ -21,13 +22,10 @@ use crate::bound_callers::large_headers;
 const URL: &str = "https://api.example.com/orders";
 
 /// An API behind a guard that reads what bound tokens need, beside a filter that reads proofs.
-fn guarded() -> Guarded {
+fn guarded() -> Lent<Guarded> {
     let members = json!({"public_origin": PUBLIC_ORIGIN});
-    let filter = Filter::from(&filter_configuration().with("/dpop", json!({})));
-    let api = Server::start(API);
-    api.answer(as_asked);
     let listener = bound_listener(&guard_configuration(&members), true).edited(large_headers);
-    Guarded { envoy: Guarded::bootstrap_with(listener, filter, api.address).start(), api }
+    Guarded::lent_with(listener, &filter_configuration().with("/dpop", json!({})))
 }
 
 fn ask(guarded: &Guarded, authorization: &str, proofs: &[String]) -> Answer {
@@ -213,6 +211,7 @@ fn a_nonce_of_the_guard_is_good_at_every_worker_and_where_the_secret_is_known() 
 
 #[test]
 fn a_guard_that_cannot_know_refuses_bound_tokens() {
+    let guarded = guarded();
     let holder = Holder::new(Algorithm::ES256);
     let unbound = token(&claims_with(&json!({})));
     #[rustfmt::skip]
@@ -221,7 +220,6 @@ fn a_guard_that_cannot_know_refuses_bound_tokens() {
         ("no authorization header",  json!({"public_origin": PUBLIC_ORIGIN}),  false),
     ];
     let mut findings = Findings::default();
-    let guarded = guarded();
     for (case, members, keeps) in cases {
         let listener = bound_listener(&guard_configuration(&members), keeps);
         guarded.envoy.update(listener).unwrap();

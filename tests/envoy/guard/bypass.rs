@@ -9,9 +9,11 @@ use testkit::bootstrap::Listener;
 use testkit::configuration::{PROVIDER_KEY, SIGNING_KEY};
 use testkit::guarded::{
     ACTOR_HEADER, API, Guarded, ID_HEADER, OTHER_ISSUER, api_listener, claims, claims_with,
-    for_impersonations, guard, guard_configuration, jwt_authn, ordinary_token, token,
+    filter_configuration, for_impersonations, guard, guard_configuration, jwt_authn,
+    ordinary_token, token,
 };
 use testkit::http::{Answer, Connection, Request};
+use testkit::lent::Lent;
 use testkit::{Findings, http2};
 
 const DENIED: u16 = 403;
@@ -147,11 +149,11 @@ pub(crate) const HEADER_SPELLINGS: [&str; 8] = [
     "X_IMPERSONATION.ID",
 ];
 
-/// Starts a guard before which nothing removes headers with odd names.
-fn start_alone(members: &Value) -> Guarded {
+/// Lends a guard before which nothing removes headers with odd names.
+fn lent_alone(members: &Value) -> Lent<Guarded> {
     let guard = for_impersonations(guard(&guard_configuration(members)));
     let listener = Listener::new("guarded").filter(jwt_authn()).filter(guard);
-    Guarded::try_start_with(listener.route_to(API, "3s")).unwrap()
+    Guarded::lent_with(listener.route_to(API, "3s"), &filter_configuration())
 }
 
 fn run(guarded: &Guarded, cases: &[(&str, Request, u16)]) {
@@ -205,7 +207,7 @@ fn an_overridden_method_is_refused_if_a_rule_depends_on_methods() {
         {"path_prefix": "/orders/", "methods": ["POST"], "action": "allow"},
         {"path_prefix": "/any/", "action": "allow"},
     ]);
-    let guarded = start_alone(&json!({"rules": rules}));
+    let guarded = lent_alone(&json!({"rules": rules}));
     let requests = OVERRIDES.map(|(case, method, target, header, status)| {
         let request = asking(method, target);
         let request =
@@ -217,9 +219,8 @@ fn an_overridden_method_is_refused_if_a_rule_depends_on_methods() {
 
 #[test]
 fn a_path_that_a_header_overrides_matches_no_allow_rule() {
-    let guarded = start_alone(
-        &json!({"default": "deny", "rules": [{"path_prefix": "/", "action": "allow"}]}),
-    );
+    let guarded =
+        lent_alone(&json!({"default": "deny", "rules": [{"path_prefix": "/", "action": "allow"}]}));
     let read = || asking("GET", "/orders");
     run(&guarded, &[("no override", read(), 200)]);
     let cases = PATH_HEADERS.map(|name| (name, read().header(name, "/account"), DENIED));
@@ -328,7 +329,7 @@ fn no_caller_can_forge_an_identity_header_by_another_spelling() {
     expect_none_forged(&guarded, "an ordinary user", &ordinary_token(), None, true);
     expect_none_forged(&guarded, "an impersonation", &token(&claims()), Some("a-txn"), true);
     // The guard removes its own from the requests that enter it, whatever stands before it.
-    let guarded = start_alone(&json!({"mode": "report"}));
+    let guarded = lent_alone(&json!({"mode": "report"}));
     expect_none_forged(&guarded, "a guard alone", &token(&claims()), Some("a-txn"), false);
 }
 

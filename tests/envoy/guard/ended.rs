@@ -108,7 +108,7 @@ fn once_a_revocation_was_answered_no_request_passes_on_any_worker() {
 
 #[test]
 fn a_refused_caller_is_told_that_the_impersonation_has_ended() {
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     let begun = guarded.begin(&Parties::new());
     guarded.revoke(&json!({"all": true}));
     let answer = guarded.send_as(&begun.access_token, Request::get("/orders"));
@@ -129,7 +129,7 @@ fn a_refused_caller_is_told_that_the_impersonation_has_ended() {
 /// the guard.
 #[test]
 fn a_new_guard_configuration_keeps_revocations_and_live_impersonations() {
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     let (ended, live) = (guarded.begin(&Parties::new()), guarded.begin(&Parties::new()));
     delete(&guarded, &format!("/api/impersonations/{}", ended.id), &operator());
     for default in ["allow", "read_only"] {
@@ -145,7 +145,7 @@ fn a_new_guard_configuration_keeps_revocations_and_live_impersonations() {
 /// does not know. Tokens that this service issued before the guard started are refused.
 #[test]
 fn revocations_belong_to_one_issuer_and_base_path() {
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     let begun = guarded.begin(&Parties::new());
     let other: Value = json!({"base_path": "/tenant-a"});
     let configuration = testkit::guarded::guard_configuration(&other);

@@ -1,31 +1,25 @@
 //! An access token is worth nothing from its `exp` on, and until then it is in the list of live
 //! impersonations. Envoy's `jwt_authn` lets an expired token pass for another minute.
 
-use std::net::SocketAddr;
-
 use serde_json::json;
 
-use testkit::bootstrap::Filter;
-use testkit::clock::Clock;
 use testkit::configuration::CLIENT_SECRET;
-use testkit::envoy::Envoy;
 use testkit::gateway::{now, raw_part};
 use testkit::guarded::{
-    API, Begun, Guarded, Parties, claims_with, connect, filter_configuration, guard_configuration,
+    Begun, Guarded, Parties, claims_with, connect, filter_configuration, guard_configuration,
     guarded_listener, operator_with, ordinary_token, token,
 };
 use testkit::http::{Form, Request};
-use testkit::server::{Server, as_asked};
-use testkit::streaming::{self, Http2};
+use testkit::lent::Lent;
+use testkit::streaming::Http2;
 use testkit::wait_for;
 
-use super::streams::{assert_goes_on, drain};
+use super::streams::{assert_goes_on, drain, to_streams};
 
-/// Starts guard and filter by this clock, before the API at this address.
-fn start_by(clock: &Clock, mode: &str, api: SocketAddr) -> Envoy {
+/// Lends an API whose answers do not end, behind a guard in this mode.
+fn streaming(mode: &str) -> Lent<Guarded> {
     let listener = guarded_listener(&guard_configuration(&json!({"mode": mode})));
-    let filter = filter_configuration().with("/access_tokens/lifetime", "60s");
-    clock.for_envoy(Guarded::bootstrap_with(listener, Filter::from(&filter), api)).start()
+    Guarded::lent_with(listener.edited(to_streams), &filter_configuration())
 }
 
 fn is_listed(guarded: &Guarded, begun: &Begun) -> bool {
@@ -47,14 +41,14 @@ fn is_active(guarded: &Guarded, begun: &Begun) -> bool {
 
 #[test]
 fn a_token_is_refused_from_its_expiry_on_and_listed_until_then() {
-    let (clock, api) = (Clock::new(), Server::start(API));
-    api.answer(as_asked);
-    let guarded = Guarded { envoy: start_by(&clock, "enforce", api.address), api };
+    let listener = guarded_listener(&guard_configuration(&json!({})));
+    let filter = filter_configuration().with("/access_tokens/lifetime", "60s");
+    let guarded = Guarded::lent_with(listener, &filter);
     let begun = guarded.begin(&Parties::new());
     let read = || Request::get("/orders").bearer(&begun.access_token);
     assert_eq!(guarded.send(&read()).status, 200);
     let expiry = raw_part(&begun.access_token, 1)["exp"].as_i64().unwrap();
-    clock.set(expiry - 1 - i64::try_from(now()).unwrap());
+    guarded.envoy.clock().set(expiry - 1 - i64::try_from(now()).unwrap());
     // Whatever the moment: a token that is not listed is refused, and one that is refused is not
     // listed.
     let refused = wait_for("the expiry", || {
@@ -78,8 +72,7 @@ fn a_token_is_refused_from_its_expiry_on_and_listed_until_then() {
 
 #[test]
 fn an_open_stream_ends_when_its_token_expires_and_others_continue() {
-    let clock = Clock::new();
-    let envoy = start_by(&clock, "enforce", streaming::start());
+    let Guarded { envoy, .. } = &*streaming("enforce");
     // One stream expires later than the other, and the third one when nobody looks.
     let expiring = |seconds: u64| token(&claims_with(&json!({"exp": now() + seconds})));
     let mut connection = Http2::connect(envoy.address("guarded"));
@@ -90,7 +83,7 @@ fn an_open_stream_ends_when_its_token_expires_and_others_continue() {
         ("an ordinary user's", open(&ordinary_token())),
     ];
     for (ahead, gone) in [(610, &mut first), (1210, &mut later)] {
-        clock.set(ahead);
+        envoy.clock().set(ahead);
         drain(|| gone.more().is_some());
     }
     for (case, stream) in &mut others {
@@ -103,13 +96,12 @@ fn an_open_stream_ends_when_its_token_expires_and_others_continue() {
 
 #[test]
 fn a_report_counts_what_has_expired_and_ends_nothing() {
-    let clock = Clock::new();
-    let envoy = start_by(&clock, "report", streaming::start());
+    let Guarded { envoy, .. } = &*streaming("report");
     let token = token(&claims_with(&json!({"exp": now() + 600})));
     let mut connection = Http2::connect(envoy.address("guarded"));
     let mut open = || connection.open(&Request::get("/events").bearer(&token));
     let before = open();
-    clock.set(610);
+    envoy.clock().set(610);
     let after = open();
     assert_eq!((before.status, after.status), (200, 200));
     let reported =

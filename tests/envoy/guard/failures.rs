@@ -13,7 +13,7 @@ use testkit::{Findings, wait_for};
 
 #[test]
 fn a_wrong_configuration_is_refused_and_the_old_one_stays() {
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     let wrong = |members: Value| guarded_listener(&guard_configuration(&members));
     #[rustfmt::skip]
     let cases = [
@@ -76,7 +76,7 @@ fn a_crashing_guard_refuses_impersonations_and_lets_ordinary_users_pass() {
 /// Each change makes a new VM in every worker, with the same shared data.
 #[test]
 fn a_new_guard_configuration_ends_no_live_impersonation() {
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     let request = Request::get("/live").bearer(&token(&claims()));
     assert_eq!(guarded.send(&request).status, 200);
     for n in 0..5 {

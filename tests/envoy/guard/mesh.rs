@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use testkit::bootstrap::Listener;
 use testkit::configuration::PROVIDER_KEY;
 use testkit::guarded::{
-    ACTOR_HEADER, API, Guarded, ID_HEADER, claims, claims_with, entered_where, guard,
-    guard_configuration, jwt_authn, ordinary_token, token, without_headers,
+    ACTOR_HEADER, API, Guarded, ID_HEADER, claims, claims_with, entered_where,
+    filter_configuration, guard, guard_configuration, jwt_authn, ordinary_token, token,
+    without_headers,
 };
 use testkit::http::Request;
 
@@ -58,7 +59,7 @@ fn a_header_that_jwt_authn_makes_marks_impersonations_and_cannot_be_forged() {
         .filter(as_istio_has_it())
         .filter(for_the_headers(guard.into()))
         .route_to(API, "5s");
-    let guarded = Guarded::try_start_with(listener).unwrap();
+    let guarded = Guarded::lent_with(listener, &filter_configuration());
     let forged = |request: Request| request.header(ID_HEADER, "forged").header(ACTOR_HEADER, "me");
     let impersonation = token(&claims());
     let bound = claims_with(&json!({"txn": null, "act": null, "cnf": {"jkt": "a-key"}}));

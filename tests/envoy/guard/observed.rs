@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use testkit::artifacts::GUARD;
 use testkit::guarded::{
-    Guarded, claims, claims_with, guard_configuration, guarded_listener, ordinary_token, token,
+    Guarded, claims, claims_with, filter_configuration, guard_configuration, guarded_listener,
+    ordinary_token, token,
 };
 use testkit::http::Request;
 use testkit::{scratch, wait_for};
@@ -24,7 +25,7 @@ fn events(guarded: &Guarded) -> Vec<Value> {
 
 #[test]
 fn each_refusal_is_an_event_of_the_audit_log() {
-    let guarded = Guarded::start(&json!({"rules": [
+    let guarded = Guarded::lent(&json!({"rules": [
         {"path": "/first", "action": "allow"},
         {"path": "/second", "action": "deny"},
     ]}));
@@ -68,7 +69,7 @@ fn each_refusal_is_an_event_of_the_audit_log() {
 
 #[test]
 fn every_impersonated_call_is_in_the_access_log_with_its_id_actor_and_user() {
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     let who = |line: &Value| ["txn", "sub", "act", "guard"].map(|name| line[name].clone());
     #[rustfmt::skip]
     let cases = [
@@ -102,7 +103,7 @@ fn the_guards_audit_goes_only_to_the_configured_log() {
         let path = scratch().join(format!("guards-audit-{log}-{}.log", std::process::id()));
         let configuration = guard_configuration(&json!({"audit": {"log": log}}));
         let listener = guarded_listener(&configuration).access_logger(audit_logger(&path));
-        let guarded = Guarded::try_start_with(listener).unwrap();
+        let guarded = Guarded::lent_with(listener, &filter_configuration());
         guarded.send_as(&token(&claims()), Request::get("/orders"));
         guarded.send_as(&token(&claims()), Request::post("/orders"));
         let lines = wait_for("the access log", || {

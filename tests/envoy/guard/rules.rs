@@ -3,7 +3,11 @@
 use serde_json::{Value, json};
 
 use testkit::Findings;
-use testkit::guarded::{ACTOR_HEADER, Guarded, ID_HEADER, claims, claims_with, token};
+use testkit::gateway::now;
+use testkit::guarded::{
+    ACTOR_HEADER, Guarded, ID_HEADER, claims, claims_with, filter_configuration,
+    guard_configuration, guarded_listener, token,
+};
 use testkit::http::Request;
 
 const DENIED: u16 = 403;
@@ -47,7 +51,9 @@ fn without_rules_an_impersonation_can_read_but_not_write() {
 #[test]
 fn a_rule_that_less_scope_escapes_causes_a_warning() {
     let rules = json!([{"path": "/orders", "scopes": ["orders:write"], "action": "deny"}]);
-    let guarded = Guarded::start(&json!({"rules": rules}));
+    let guarded = Guarded::lent(&json!({}));
+    let configuration = guard_configuration(&json!({"rules": rules}));
+    guarded.envoy.update(guarded_listener(&configuration)).unwrap();
     let cases = [
         ("GET", "/orders", json!({}), DENIED),
         ("GET", "/orders", json!({"scope": "orders:read"}), 200),
@@ -144,10 +150,9 @@ fn the_api_learns_whose_request_it_is() {
 
 #[test]
 fn headers_that_are_not_configured_are_not_touched() {
-    let mut configuration = testkit::guarded::guard_configuration(&json!({}));
+    let mut configuration = guard_configuration(&json!({}));
     configuration.as_object_mut().unwrap().remove("headers");
-    let guarded =
-        Guarded::try_start_with(testkit::guarded::guarded_listener(&configuration)).unwrap();
+    let guarded = Guarded::lent_with(guarded_listener(&configuration), &filter_configuration());
     let answer = guarded.send_as(&token(&claims()), Request::get("/orders"));
     let received = guarded.api.received_for(&answer).unwrap();
     assert_eq!((received.header(ID_HEADER), received.header(ACTOR_HEADER)), (None, None));
@@ -156,7 +161,7 @@ fn headers_that_are_not_configured_are_not_touched() {
 #[test]
 fn report_mode_refuses_nothing_and_logs_what_it_would_refuse() {
     let guarded =
-        Guarded::start(&json!({"mode": "report", "rules": [{"path": "/never", "action": "deny"}]}));
+        Guarded::lent(&json!({"mode": "report", "rules": [{"path": "/never", "action": "deny"}]}));
     #[rustfmt::skip]
     let cases = [
         ("GET",  "/orders",   json!({}),             "allowed: default"),
@@ -179,6 +184,52 @@ fn report_mode_refuses_nothing_and_logs_what_it_would_refuse() {
     let reported = guarded.envoy.metric("impersonation_guard_reported_total.reason.default");
     assert_eq!(reported, Some(1));
     let metrics = guarded.envoy.metrics();
-    assert!(!metrics.iter().any(|(name, _)| name.contains("guard_refusals")), "{metrics:?}");
+    let refused = metrics.iter().filter(|(name, _)| name.contains("guard_refusals"));
+    assert_eq!(refused.map(|(_, count)| count).sum::<u64>(), 0, "{metrics:?}");
     assert_eq!(guarded.envoy.log().matches("\"enforced\":false").count(), 4);
+}
+
+/// The codes for an old sign-in, and for a token that the filter does not issue.
+const OLD: &str = "insufficient_user_authentication";
+const MALFORMED: &str = "invalid_token";
+
+#[test]
+fn a_rule_of_the_guard_may_demand_a_sign_in_of_late() {
+    let guarded = Guarded::lent(&json!({"rules": [
+        {"path_prefix": "/payments", "methods": ["GET"], "action": "allow", "actor_max_age": "300s"},
+    ]}));
+    let by = |auth_time: Value| json!({"act": {"sub": "agent-1", "auth_time": auth_time}});
+    #[rustfmt::skip]
+    let cases = [
+        ("/payments", by(json!(now() - 10)),            ""),
+        ("/payments", by(json!(now() - 250)),           ""),
+        ("/payments", by(json!(now() - 400)),           OLD),
+        ("/payments", by(json!(now().to_string())),     MALFORMED),
+        ("/payments", by(Value::Null),                  MALFORMED),
+        ("/payments", json!({"act": {"sub": "agent-1"}}), OLD),
+        ("/payments", json!({"act": null}),             OLD),
+        ("/payments", json!({"auth_time": now(), "act": {"sub": "agent-1"}}), OLD),
+        ("/orders",   json!({"act": {"sub": "agent-1"}}), ""),
+    ];
+    let mut findings = Findings::default();
+    for (path, changes, error) in cases {
+        let status = if error.is_empty() { 200 } else { 401 };
+        let answer = guarded.send_as(&token(&claims_with(&changes)), Request::get(path));
+        let case = format!("{path} {changes}");
+        findings.expect(&case, &answer.status, &status);
+        findings.expect(&case, &guarded.reached(&answer), &(status == 200));
+        if answer.status != 401 {
+            continue;
+        }
+        // RFC 9470 §3.
+        let (scheme, parameters) = answer.challenge();
+        let parameter = |name: &str| {
+            parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        };
+        findings.expect(&case, &scheme.as_str(), &"Bearer");
+        findings.expect(&case, &parameter("error"), &Some(error));
+        let max_age = (error == OLD).then_some("300");
+        findings.expect(&case, &parameter("max_age"), &max_age);
+        findings.expect(&case, &answer.member("error").as_str(), &error);
+    }
 }

@@ -1,26 +1,27 @@
 //! Open streams end with their impersonation; streams of others continue.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use testkit::bootstrap::Listener;
-use testkit::envoy::Envoy;
 use testkit::guarded::{
-    Begun, Guarded, Parties, guard_configuration, guarded_listener, ordinary_token,
+    Begun, Guarded, Parties, STREAMS, filter_configuration, guard_configuration, guarded_listener,
+    ordinary_token,
 };
 use testkit::http::{Connection, Request};
-use testkit::server::Server;
-use testkit::streaming::{self, Http2, Open, SILENT};
+use testkit::lent::Lent;
+use testkit::streaming::{Http2, Open, SILENT};
 use testkit::wait_for;
 
-fn listener() -> Listener {
-    guarded_listener(&guard_configuration(&json!({"default": "allow"})))
+/// Sends the requests of an API's listener to the cluster whose answers do not end.
+pub(super) fn to_streams(listener: &mut Value) {
+    let hosts = "/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/0/routes";
+    let routes = listener.pointer_mut(hosts).unwrap().as_array_mut().unwrap();
+    routes.last_mut().unwrap()["route"]["cluster"] = STREAMS.into();
 }
 
-/// Starts an API whose answers do not end, and begins two impersonations.
-fn streaming() -> (Guarded, Begun, Begun) {
-    let envoy: Envoy = Guarded::bootstrap(listener(), streaming::start()).workers(2).start();
-    // No request reaches this API.
-    let guarded = Guarded { envoy, api: Server::start("nobody") };
+/// Lends an API whose answers do not end, and begins two impersonations.
+fn streaming() -> (Lent<Guarded>, Begun, Begun) {
+    let listener = guarded_listener(&guard_configuration(&json!({"default": "allow"})));
+    let guarded = Guarded::lent_with(listener.edited(to_streams), &filter_configuration());
     let [ended, live] = [(); 2].map(|()| guarded.begin(&Parties::new()));
     (guarded, ended, live)
 }
@@ -112,7 +113,7 @@ fn a_caller_waiting_for_the_api_is_told_that_the_impersonation_has_ended() {
 
 #[test]
 fn a_web_socket_ends_with_its_impersonation_and_others_continue() {
-    let guarded = Guarded::try_start_with(listener()).unwrap();
+    let guarded = Guarded::lent(&json!({"default": "allow"}));
     let [ended, live] = [(); 2].map(|()| guarded.begin(&Parties::new()));
     let open = |token: &str| {
         let request =

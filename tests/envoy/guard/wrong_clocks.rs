@@ -2,14 +2,10 @@
 
 use serde_json::json;
 
-use testkit::clock::Clock;
 use testkit::configuration::PROVIDER_KEY;
 use testkit::gateway::backend_claims;
-use testkit::guarded::{
-    API, Begun, Guarded, Parties, guard_configuration, guarded_listener, operator,
-};
+use testkit::guarded::{Begun, Guarded, Parties, operator};
 use testkit::http::Request;
-use testkit::server::{Server, as_asked};
 
 use super::ended::delete;
 
@@ -33,11 +29,8 @@ fn status(guarded: &Guarded, begun: &Begun) -> u16 {
 
 #[test]
 fn a_clock_that_was_ahead_makes_no_guard_forget_a_revocation() {
-    let (clock, api) = (Clock::new(), Server::start(API));
-    api.answer(as_asked);
-    let listener = guarded_listener(&guard_configuration(&json!({})));
-    let bootstrap = Guarded::bootstrap(listener, api.address).workers(2);
-    let guarded = Guarded { envoy: clock.for_envoy(bootstrap).start(), api };
+    let guarded = Guarded::lent(&json!({}));
+    let clock = guarded.envoy.clock();
     let (ended, live) = (guarded.begin(&Parties::new()), guarded.begin(&Parties::new()));
     delete(&guarded, &format!("/api/impersonations/{}", ended.id), &operator());
     assert_eq!((status(&guarded, &ended), status(&guarded, &live)), (401, 200));

@@ -3,25 +3,38 @@
 use serde_json::Value;
 
 use testkit::configuration::Configuration;
-use testkit::gateway::Gateway;
+use testkit::gateway::{Gateway, store_in_etcd};
 use testkit::http::{Answer, Request};
 use testkit::lent::Lent;
+use testkit::paths;
 use testkit::server::Server;
 
 /// One Envoy with the filter. Other tests have used the process, and see nothing of this one.
 pub(crate) struct World {
     gateway: Lent<Gateway>,
     ahead: std::cell::Cell<i64>,
+    /// A store in etcd, with a place of its own.
+    store: Option<Value>,
+    moves: bool,
 }
 
 impl World {
     pub(crate) fn start(configuration: &Configuration) -> Self {
-        Self { gateway: Gateway::lent(configuration), ahead: std::cell::Cell::new(0) }
+        let store = configuration.0.pointer("/store/etcd").map(|_| store_in_etcd());
+        let gateway = match &store {
+            Some(store) => {
+                Gateway::lent_with_etcd(&configuration.clone().with("/store", store.clone()))
+            }
+            None => Gateway::lent(configuration),
+        };
+        let moves = configuration.0.get("paths").is_some();
+        Self { gateway, ahead: std::cell::Cell::new(0), store, moves }
     }
 
     /// Sends a request over a connection of its own.
     pub(crate) fn send(&self, request: &Request) -> Answer {
-        self.gateway.send(request)
+        let target = self.sent_to(&request.target);
+        self.gateway.send(&Request { target, ..request.clone() })
     }
 
     /// Returns the server behind a cluster.
@@ -50,14 +63,30 @@ impl World {
         self.lines("{\"alarm\"")
     }
 
-    /// Gives the filter another configuration. Returns the reason if the filter refuses it.
-    pub(crate) fn update(&self, configuration: &Configuration) -> Result<(), String> {
-        self.gateway.update(configuration)
-    }
-
     /// Returns the log of level info and above.
     pub(crate) fn log(&self) -> String {
         self.gateway.envoy.log()
+    }
+
+    /// Returns the target to which a request for this target is sent. A configuration with paths
+    /// has those of Keycloak.
+    pub(crate) fn sent_to(&self, target: &str) -> String {
+        if self.moves { paths::moved(target) } else { target.to_owned() }
+    }
+
+    /// Returns a gauge of the filter.
+    pub(crate) fn gauge(&self, name: &str) -> Option<u64> {
+        self.gateway.envoy.metric(name)
+    }
+
+    /// Gives the running filter another configuration. The store stays where it is. Returns the
+    /// reason if the filter refuses the configuration.
+    pub(crate) fn update(&self, configuration: &Configuration) -> Result<(), String> {
+        let configuration =
+            self.store.iter().fold(configuration.clone(), |configuration, store| {
+                configuration.with("/store", store.clone())
+            });
+        self.gateway.update(&configuration)
     }
 
     fn lines(&self, beginning: &str) -> Vec<Value> {

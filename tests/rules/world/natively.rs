@@ -6,16 +6,17 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use impersonation_core::fakes::{self, FakeHost, FakeStream, Headers, Sent};
+use impersonation_core::fakes::{self, Etcd, FakeHost, FakeStream, Headers, Sent};
 use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::issuer::{BuiltPage, Service};
-use impersonation_core::step::{Call, CallFailure, HttpCall, Reply};
+use impersonation_core::step::{Call, CallFailure, GrpcStatus, HttpCall, Reply};
 use impersonation_core::stream::{Flow, Stream};
 use serde_json::Value;
 
 use testkit::configuration::Configuration;
 use testkit::gateway::{IDENTITY_GATEWAY, SERVERS, now};
 use testkit::http::{Answer, Body, Request};
+use testkit::paths;
 use testkit::server::{Fault, Received, Server, as_asked};
 
 /// A page of one line, as the build makes it: the beginning of a gzip file with `<p>page</p>` in a
@@ -33,6 +34,8 @@ pub(crate) struct World {
     host: Rc<FakeHost>,
     service: RefCell<Rc<Service>>,
     servers: Vec<Server>,
+    etcd: RefCell<Etcd>,
+    moves: bool,
 }
 
 impl World {
@@ -40,10 +43,14 @@ impl World {
         let host = Rc::new(FakeHost::default());
         host.now.set(UnixTime::from_millis(now() * 1000));
         let service = configured(&host, configuration).unwrap_or_else(|error| panic!("{error}"));
+        // What begins in the millisecond in which the service begins has ended.
+        host.advance(Duration::from_millis(1));
         let servers: Vec<_> =
             SERVERS.into_iter().chain([IDENTITY_GATEWAY]).map(Server::start).collect();
         servers.last().unwrap().answer(as_asked);
-        let world = Self { host, service: RefCell::new(service), servers };
+        let moves = configuration.0.get("paths").is_some();
+        let service = RefCell::new(service);
+        let world = Self { host, service, servers, etcd: RefCell::default(), moves };
         world.tick();
         world
     }
@@ -69,7 +76,8 @@ impl World {
             }
         }
         let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-        let shown = FakeStream::new(&request.method, request.target.as_bytes(), headers, &body);
+        let target = self.sent_to(&request.target);
+        let shown = FakeStream::new(&request.method, target.as_bytes(), headers, &body);
         let flow = shown.show_request(&mut stream);
         shown.answer_calls(&mut stream, |call| self.reply(call));
         let passed_on = flow == Flow::Continue && shown.answered.borrow().is_none();
@@ -117,7 +125,12 @@ impl World {
     }
 
     fn reply(&self, call: &Call) -> Reply {
-        let Call::Http(call) = call else { panic!("{call:?}: no rule is about etcd yet") };
+        let call = match call {
+            Call::Http(call) => call,
+            Call::Grpc(call) => {
+                return Reply::Grpc(self.etcd.borrow_mut().answer(call).map_err(GrpcStatus));
+            }
+        };
         let HttpCall { cluster, method, authority, path, headers, body, .. } = call;
         let Some(server) = self.servers.iter().find(|server| *server.name == **cluster) else {
             return Reply::Failed(CallFailure::NotSent);
@@ -185,19 +198,31 @@ impl World {
         alarms.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Gives the filter another configuration. Returns the reason if the filter refuses it.
-    pub(crate) fn update(&self, configuration: &Configuration) -> Result<(), String> {
-        let service = configured(&self.host, configuration)?;
-        self.service.replace(service);
-        self.tick();
-        Ok(())
-    }
-
     /// Returns the log of level info and above.
     pub(crate) fn log(&self) -> String {
         let host = &self.host;
         let logs = [host.events.borrow(), host.alarms.borrow(), host.warnings.borrow()];
         logs.iter().flat_map(|log| log.iter()).map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Returns the target to which a request for this target is sent. A configuration with paths
+    /// has those of Keycloak.
+    pub(crate) fn sent_to(&self, target: &str) -> String {
+        if self.moves { paths::moved(target) } else { target.to_owned() }
+    }
+
+    /// Returns a gauge of the filter.
+    pub(crate) fn gauge(&self, name: &str) -> Option<u64> {
+        self.host.gauges.borrow().get(name).copied()
+    }
+
+    /// Gives the running filter another configuration. The store stays where it is. Returns the
+    /// reason if the filter refuses the configuration.
+    pub(crate) fn update(&self, configuration: &Configuration) -> Result<(), String> {
+        let service = configured(&self.host, configuration)?;
+        self.service.replace(service);
+        self.tick();
+        Ok(())
     }
 }
 

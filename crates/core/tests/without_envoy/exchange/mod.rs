@@ -3,7 +3,6 @@
 mod approvals;
 mod callouts;
 mod documents;
-mod ended;
 mod events;
 mod failures;
 mod flow;
@@ -13,6 +12,5 @@ mod page;
 mod refusals;
 mod secrecy;
 mod setting;
-mod step_up;
 mod time;
 mod tokens;

@@ -4,15 +4,15 @@
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use super::{Findings, Live, actor_token, audited, changed, exchange, mint, shared};
+use super::{Findings, Live, World, actor_token, audited, changed, exchange, mint, start};
 use testkit::configuration::{ISSUER, PROVIDER_KEY};
 use testkit::events::{CAEP, RECEIVER, RISC, SSF, event_claims, event_request, sign};
 use testkit::gateway::now;
 use testkit::keys::{Key, unsigned};
 
 /// Brings an event. Returns the status, and the error code of a refusal.
-fn push(token: &str) -> (u16, String) {
-    let answer = shared().send_to_filter(&event_request(token));
+fn push(world: &World, token: &str) -> (u16, String) {
+    let answer = world.send(&event_request(token));
     match answer.status {
         202 => {
             assert!(answer.body.is_empty(), "RFC 8935 §2.2: {answer:?}");
@@ -27,11 +27,19 @@ fn push(token: &str) -> (u16, String) {
     }
 }
 
-fn expect(findings: &mut Findings, case: &str, token: &str, live: &Live, err: &str, ends: bool) {
-    let told = push(token);
+fn expect(
+    world: &World,
+    findings: &mut Findings,
+    case: &str,
+    token: &str,
+    live: &Live,
+    err: &str,
+    ends: bool,
+) {
+    let told = push(world, token);
     let status = if err.is_empty() { 202 } else { 400 };
     findings.expect(case, &(told.0, &*told.1), &(status, err));
-    findings.expect(format!("{case}: it has ended"), &live.has_ended(), &ends);
+    findings.expect(format!("{case}: it has ended"), &live.has_ended(world), &ends);
 }
 
 /// What a row does to the claims of a good event, its error, and whether the impersonation ends.
@@ -39,6 +47,7 @@ type Row = (&'static str, fn(&Live) -> Value, &'static str, bool);
 
 #[test]
 fn each_rule_about_claims_is_kept_and_an_invalid_event_ends_nothing() {
+    let world = start();
     const KIND: &str = "https://schemas.openid.net/secevent/caep/event-type/session-revoked";
     const INVALID: &str = "invalid_request";
     const ISSUER_ERROR: &str = "invalid_issuer";
@@ -90,14 +99,15 @@ fn each_rule_about_claims_is_kept_and_an_invalid_event_ends_nothing() {
     ];
     let mut findings = Findings::default();
     for (case, changes, err, ends) in rows {
-        let live = Live::begin();
+        let live = Live::begin(&world);
         let claims = changed(event_claims(KIND, &json!({}), &live.actor), &changes(&live));
-        expect(&mut findings, case, &sign("secevent+jwt", &claims), &live, err, ends);
+        expect(&world, &mut findings, case, &sign("secevent+jwt", &claims), &live, err, ends);
     }
 }
 
 #[test]
 fn each_rule_about_type_and_signature_is_kept() {
+    let world = start();
     let kind = format!("{CAEP}session-revoked");
     let other = Key::generate(Algorithm::RS256, &PROVIDER_KEY.kid);
     let header = |changes: &Value| {
@@ -121,25 +131,34 @@ fn each_rule_about_type_and_signature_is_kept() {
         (json!({"alg": "HS256"}),                  "invalid_key",     false),
     ];
     for (changes, err, ends) in rows {
-        let live = Live::begin();
+        let live = Live::begin(&world);
         let claims = event_claims(&kind, &json!({}), &live.actor);
         let token = PROVIDER_KEY.sign_with(&header(&changes), &claims);
-        expect(&mut findings, &changes.to_string(), &token, &live, err, ends);
+        expect(&world, &mut findings, &changes.to_string(), &token, &live, err, ends);
     }
-    let live = Live::begin();
+    let live = Live::begin(&world);
     let claims = event_claims(&kind, &json!({}), &live.actor);
     let token = other.sign_with(&header(&json!({})), &claims);
-    expect(&mut findings, "another's key", &token, &live, "invalid_key", false);
+    expect(&world, &mut findings, "another's key", &token, &live, "invalid_key", false);
     let token = format!("{}.", unsigned(&header(&json!({"alg": "none"})), &claims));
-    expect(&mut findings, "alg none", &token, &live, "invalid_key", false);
+    expect(&world, &mut findings, "alg none", &token, &live, "invalid_key", false);
     for token in ["", "x", "a.b.c", "..", "[]"] {
-        expect(&mut findings, &format!("{token:?}"), token, &live, "invalid_request", false);
+        expect(
+            &world,
+            &mut findings,
+            &format!("{token:?}"),
+            token,
+            &live,
+            "invalid_request",
+            false,
+        );
     }
 }
 
 /// What each kind of event ends: an impersonation by its subject, and one of its subject.
 #[test]
 fn each_kind_of_event_ends_what_the_documentation_says() {
+    let world = start();
     #[rustfmt::skip]
     let rows = [
         (format!("{CAEP}session-revoked"),                        json!({}),                                   true,  false),
@@ -164,17 +183,25 @@ fn each_kind_of_event_ends_what_the_documentation_says() {
     let mut findings = Findings::default();
     for (kind, event, ends_actor, ends_user) in rows {
         let case = format!("{kind} {event}");
-        let [by_them, of_them] = [Live::begin(), Live::begin()];
+        let [by_them, of_them] = [Live::begin(&world), Live::begin(&world)];
         let as_actor = event_claims(&kind, &event, &by_them.actor);
         let jti = as_actor["jti"].as_str().unwrap().to_owned();
-        expect(&mut findings, &case, &sign("secevent+jwt", &as_actor), &by_them, "", ends_actor);
-        let line = audited(&jti);
+        expect(
+            &world,
+            &mut findings,
+            &case,
+            &sign("secevent+jwt", &as_actor),
+            &by_them,
+            "",
+            ends_actor,
+        );
+        let line = audited(&world, &jti);
         let expected = if ends_actor { "impersonations.ended" } else { "security_event.received" };
         findings.expect(format!("{case}: audit"), &line["event"], &json!(expected));
         findings.expect(format!("{case}: audit"), &line["event_type"], &json!(kind));
         let as_user = sign("secevent+jwt", &event_claims(&kind, &event, &of_them.user));
         let case = format!("{case} of the user");
-        expect(&mut findings, &case, &as_user, &of_them, "", ends_user);
+        expect(&world, &mut findings, &case, &as_user, &of_them, "", ends_user);
     }
 }
 
@@ -182,10 +209,12 @@ fn each_kind_of_event_ends_what_the_documentation_says() {
 /// an impersonation since.
 #[test]
 fn a_late_event_ends_what_an_older_actor_token_has_begun() {
+    let world = start();
     let (user, actor) = ("user-of-late-events", "agent-of-late-events");
     let event_at = now() - 1800;
     let begin = |issued_at| {
-        let answer = exchange(&mint(user), &actor_token(actor, "s-late", issued_at));
+        let answer =
+            exchange(&world, &mint(&world, user), &actor_token(actor, "s-late", issued_at));
         assert_eq!(answer.status, 200, "{answer:?}");
         let name = String::new;
         Live {
@@ -198,8 +227,8 @@ fn a_late_event_ends_what_an_older_actor_token_has_begun() {
     let [old, at_once, new] = [event_at - 1800, event_at, event_at + 1].map(begin);
     let event = json!({"event_timestamp": event_at});
     let claims = event_claims(&format!("{CAEP}session-revoked"), &event, actor);
-    assert_eq!(push(&sign("secevent+jwt", &claims)), (202, String::new()));
-    assert!(old.has_ended() && at_once.has_ended() && !new.has_ended());
-    let refused = exchange(&mint(user), &actor_token(actor, "s-late", event_at));
+    assert_eq!(push(&world, &sign("secevent+jwt", &claims)), (202, String::new()));
+    assert!(old.has_ended(&world) && at_once.has_ended(&world) && !new.has_ended(&world));
+    let refused = exchange(&world, &mint(&world, user), &actor_token(actor, "s-late", event_at));
     assert_eq!(refused.refusal(), (400, "invalid_request".into()));
 }

@@ -7,15 +7,15 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use super::{Findings, Live, actor_token, audited, changed, exchange, mint, shared};
+use super::{Findings, Live, World, actor_token, audited, changed, exchange, mint, start};
 use testkit::configuration::PROVIDER_KEY;
 use testkit::events::{LOGOUT, PORTAL, logout_claims, logout_request, sign};
 use testkit::gateway::now;
 use testkit::keys::{Key, unsigned};
 
 /// Brings a logout token. Returns the status, and the error code of a refusal.
-fn log_out(token: &str) -> (u16, String) {
-    let answer = shared().send_to_filter(&logout_request(token));
+fn log_out(world: &World, token: &str) -> (u16, String) {
+    let answer = world.send(&logout_request(token));
     let cache = answer.header("cache-control").map(str::to_owned);
     assert_eq!(cache.as_deref(), Some("no-store"), "§2.8: {answer:?}");
     match answer.status {
@@ -24,13 +24,19 @@ fn log_out(token: &str) -> (u16, String) {
     }
 }
 
-fn expect(findings: &mut Findings, case: &str, token: impl FnOnce(&Live) -> String, ends: bool) {
-    let live = Live::begin();
-    let told = log_out(&token(&live));
+fn expect(
+    world: &World,
+    findings: &mut Findings,
+    case: &str,
+    token: impl FnOnce(&Live) -> String,
+    ends: bool,
+) {
+    let live = Live::begin(world);
+    let told = log_out(world, &token(&live));
     let is_valid = ends || case.starts_with("good");
     let expected = if is_valid { (200, "") } else { (400, "invalid_request") };
     findings.expect(case, &(told.0, &*told.1), &expected);
-    findings.expect(format!("{case}: it has ended"), &live.has_ended(), &ends);
+    findings.expect(format!("{case}: it has ended"), &live.has_ended(world), &ends);
 }
 
 /// What a row does to the claims of a good logout token.
@@ -38,6 +44,7 @@ type Row = (&'static str, fn(&Live) -> Value, bool);
 
 #[test]
 fn each_rule_about_claims_is_kept_and_an_invalid_logout_token_ends_nothing() {
+    let world = start();
     #[rustfmt::skip]
     let rows: [Row; 46] = [
         // §2.4: the claims. A row that is good and ends nothing names somebody else.
@@ -95,12 +102,13 @@ fn each_rule_about_claims_is_kept_and_an_invalid_logout_token_ends_nothing() {
         let case = if case.starts_with("iat of an hour ago") { "good, an hour ago" } else { case };
         let token =
             |live: &Live| sign("logout+jwt", &changed(logout_claims(&live.sid), &changes(live)));
-        expect(&mut findings, case, token, ends);
+        expect(&world, &mut findings, case, token, ends);
     }
 }
 
 #[test]
 fn each_rule_about_type_and_signature_is_kept() {
+    let world = start();
     let other = Key::generate(Algorithm::RS256, &PROVIDER_KEY.kid);
     let ec = Key::generate(Algorithm::ES256, &PROVIDER_KEY.kid);
     let header = |changes: &Value| {
@@ -113,24 +121,24 @@ fn each_rule_about_type_and_signature_is_kept() {
     };
     let mut findings = Findings::default();
     for typ in ["logout+jwt", "application/logout+jwt", "LOGOUT+JWT", "JWT", "jwt"] {
-        expect(&mut findings, &format!("typ {typ}"), good(json!({"typ": typ})), true);
+        expect(&world, &mut findings, &format!("typ {typ}"), good(json!({"typ": typ})), true);
     }
-    expect(&mut findings, "no typ", good(json!({"typ": null})), true);
+    expect(&world, &mut findings, "no typ", good(json!({"typ": null})), true);
     for typ in ["at+jwt", "secevent+jwt", "dpop+jwt", "", "logout"] {
-        expect(&mut findings, &format!("typ {typ:?}"), good(json!({"typ": typ})), false);
+        expect(&world, &mut findings, &format!("typ {typ:?}"), good(json!({"typ": typ})), false);
     }
-    expect(&mut findings, "crit", good(json!({"crit": ["x"], "x": 1})), false);
-    expect(&mut findings, "another kid", good(json!({"kid": "other"})), false);
-    expect(&mut findings, "alg of the header", good(json!({"alg": "PS256"})), false);
+    expect(&world, &mut findings, "crit", good(json!({"crit": ["x"], "x": 1})), false);
+    expect(&world, &mut findings, "another kid", good(json!({"kid": "other"})), false);
+    expect(&world, &mut findings, "alg of the header", good(json!({"alg": "PS256"})), false);
     let signed = |key: &Key, live: &Live| {
         key.sign_with(&header(&json!({"alg": key.alg})), &logout_claims(&live.sid))
     };
-    expect(&mut findings, "another's key", |live| signed(&other, live), false);
-    expect(&mut findings, "another kind of key", |live| signed(&ec, live), false);
+    expect(&world, &mut findings, "another's key", |live| signed(&other, live), false);
+    expect(&world, &mut findings, "another kind of key", |live| signed(&ec, live), false);
     let none = |live: &Live| {
         format!("{}.", unsigned(&header(&json!({"alg": "none"})), &logout_claims(&live.sid)))
     };
-    expect(&mut findings, "alg none", none, false);
+    expect(&world, &mut findings, "alg none", none, false);
     // RFC 8725 §2.1: the public key as the secret of an HMAC.
     let hmac = |live: &Live| {
         let input = unsigned(&header(&json!({"alg": "HS256"})), &logout_claims(&live.sid));
@@ -139,11 +147,12 @@ fn each_rule_about_type_and_signature_is_kept() {
         let tag = hmac::sign(&key, input.as_bytes());
         format!("{input}.{}", BASE64_URL_SAFE_NO_PAD.encode(tag))
     };
-    expect(&mut findings, "HS256", hmac, false);
+    expect(&world, &mut findings, "HS256", hmac, false);
     let token = |live: &Live| sign("logout+jwt", &logout_claims(&live.sid));
     let cut = |live: &Live| token(live).rsplit_once('.').unwrap().0.to_owned();
-    expect(&mut findings, "two parts", cut, false);
+    expect(&world, &mut findings, "two parts", cut, false);
     expect(
+        &world,
         &mut findings,
         "five parts, as if encrypted",
         |live| format!("{}.x.y", token(live)),
@@ -155,56 +164,67 @@ fn each_rule_about_type_and_signature_is_kept() {
         let input = unsigned(&header(&json!({})), &logout_claims(&live.sid));
         format!("{input}.{signature}")
     };
-    expect(&mut findings, "another's signature", forged, false);
-    expect(&mut findings, "a space behind it", |live| format!("{} ", token(live)), false);
+    expect(&world, &mut findings, "another's signature", forged, false);
+    expect(&world, &mut findings, "a space behind it", |live| format!("{} ", token(live)), false);
 }
 
 /// §2.6 (8): each `jti` counts once. A logout ends what began until it, and the next sign-in is
 /// good at once.
 #[test]
 fn a_repeated_logout_is_answered_as_the_first_and_ends_nothing_of_the_next_sign_in() {
-    let live = Live::begin();
+    let world = start();
+    let live = Live::begin(&world);
     let mut claims = logout_claims(&live.sid);
     let logout_at = now() - 5;
     claims["iat"] = json!(logout_at);
     let jti = claims["jti"].as_str().unwrap().to_owned();
     let logout = sign("logout+jwt", &claims);
-    assert_eq!(log_out(&logout), (200, String::new()));
-    assert!(live.has_ended());
-    let line = audited(&jti);
+    assert_eq!(log_out(&world, &logout), (200, String::new()));
+    assert!(live.has_ended(&world));
+    let line = audited(&world, &jti);
     assert_eq!(
         (&line["event"], &line["outcome"]),
         (&json!("impersonations.ended"), &json!("ended"))
     );
     assert_eq!((&line["session"], &line["event_type"]), (&json!(live.sid), &json!(LOGOUT)));
-    std::thread::sleep(std::time::Duration::from_millis(2));
-    let old = exchange(&mint(&live.user), &actor_token(&live.actor, &live.sid, logout_at));
+    world.advance(1);
+    let old = exchange(
+        &world,
+        &mint(&world, &live.user),
+        &actor_token(&live.actor, &live.sid, logout_at),
+    );
     assert_eq!(
         old.refusal(),
         (400, "invalid_request".into()),
         "issued in the second of the logout"
     );
-    let next = exchange(&mint(&live.user), &actor_token(&live.actor, &live.sid, logout_at + 1));
+    let next = exchange(
+        &world,
+        &mint(&world, &live.user),
+        &actor_token(&live.actor, &live.sid, logout_at + 1),
+    );
     assert_eq!(next.status, 200, "{next:?}");
     let next = Live { access_token: next.member("access_token"), ..live };
     for _ in 0..3 {
-        assert_eq!(log_out(&logout), (200, String::new()));
+        assert_eq!(log_out(&world, &logout), (200, String::new()));
     }
     // The same logout in a token of its own, as after the memory of ids has turned over.
     claims["jti"] = json!(testkit::events::unique_jti());
-    assert_eq!(log_out(&sign("logout+jwt", &claims)), (200, String::new()));
-    assert!(!next.has_ended());
+    assert_eq!(log_out(&world, &sign("logout+jwt", &claims)), (200, String::new()));
+    assert!(!next.has_ended(&world));
 }
 
 /// The presenter of a good actor token is told to sign in again, and not why.
 #[test]
 fn an_actor_token_from_before_a_logout_is_refused_with_the_advice_to_sign_in_again() {
-    let live = Live::begin();
-    assert_eq!(log_out(&sign("logout+jwt", &logout_claims(&live.sid))).0, 200);
-    let before = exchange(&mint("u-1"), &actor_token(&live.actor, &live.sid, now() - 10));
+    let world = start();
+    let live = Live::begin(&world);
+    assert_eq!(log_out(&world, &sign("logout+jwt", &logout_claims(&live.sid))).0, 200);
+    let before =
+        exchange(&world, &mint(&world, "u-1"), &actor_token(&live.actor, &live.sid, now() - 10));
     assert_eq!(before.refusal(), (400, "invalid_request".into()));
     let told = before.member("error_description");
     assert!(told.contains("sign in again") && told.contains("new actor token"), "{told}");
-    let unsigned = exchange(&mint("u-1"), "a.b.c").member("error_description");
+    let unsigned = exchange(&world, &mint(&world, "u-1"), "a.b.c").member("error_description");
     assert!(!unsigned.contains("sign in again"), "{unsigned}");
 }

@@ -5,18 +5,20 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{
-    LIST, Parties, configuration, event, gateway, list, list_answer, operator, revoke, start,
+    Parties, World, begin, configuration, event, exchange, in_etcd, list, mint, mint_with, revoke,
+    start,
 };
 use testkit::configuration::{Configuration, ORDERS};
-use testkit::gateway::{Gateway, exchange_form};
+use testkit::guarded::operator_with;
 use testkit::http::Request;
+use testkit::impersonations::{LIST, list_request};
 
 #[test]
 fn a_live_impersonation_is_listed_with_all_its_members() {
-    let (gateway, parties) = (gateway(), Parties::new());
-    assert_eq!(list(gateway, &format!("?userId={}", parties.user)), [] as [Value; 0]);
-    let live = parties.begin(gateway);
-    let [listed] = &list(gateway, &format!("?userId={}", parties.user))[..] else {
+    let (world, parties) = (start(), Parties::new());
+    assert_eq!(list(&world, &format!("?userId={}", parties.user)), [] as [Value; 0]);
+    let live = begin(&world, &parties);
+    let [listed] = &list(&world, &format!("?userId={}", parties.user))[..] else {
         panic!("not one")
     };
     let time = |name: &str| {
@@ -35,15 +37,18 @@ fn a_live_impersonation_is_listed_with_all_its_members() {
             "scope": "orders:read", "jti": live.claims["jti"],
         })
     );
-    let line = event(gateway, "impersonations.listed", "user_id", &parties.user);
-    assert_eq!(line["requested_by"], "operator-1");
+    let line = event(&world, "impersonations.listed");
+    assert_eq!(
+        (&line["user_id"], &line["requested_by"]),
+        (&json!(parties.user), &json!("operator-1"))
+    );
 }
 
 #[test]
 fn every_filter_finds_only_matching_impersonations() {
-    let (gateway, parties, others) = (gateway(), Parties::new(), Parties::new());
-    let live = parties.begin(gateway);
-    others.begin(gateway);
+    let (world, parties, others) = (start(), Parties::new(), Parties::new());
+    let live = begin(&world, &parties);
+    begin(&world, &others);
     let Parties { user, actor, caller } = &parties;
     for query in [
         format!("?userId={user}"),
@@ -52,7 +57,7 @@ fn every_filter_finds_only_matching_impersonations() {
         format!("?clientId=support-console&caller={caller}&limit=1000"),
         format!("?resource={ORDERS}&userId={user}"),
     ] {
-        let found = list(gateway, &query);
+        let found = list(&world, &query);
         assert_eq!(found.len(), 1, "{query}: {found:?}");
         assert_eq!(found[0]["id"], live.id(), "{query}");
     }
@@ -60,46 +65,46 @@ fn every_filter_finds_only_matching_impersonations() {
         format!("?userId={user}&actorId={}", others.actor),
         format!("?userId={user}&resource=https://api.example.com/payments"),
     ] {
-        assert_eq!(list(gateway, &none), [] as [Value; 0], "{none}");
+        assert_eq!(list(&world, &none), [] as [Value; 0], "{none}");
     }
 }
 
 #[test]
 fn only_the_configured_members_of_a_context_are_listed_and_long_ones_are_cut() {
     let names = json!(["ticketId", "reason", "tags", "missing"]);
-    let gateway = start(&configuration().with("/impersonations/context", names));
+    let world = World::start(&configuration().with("/impersonations/context", names));
     let parties = Parties::new();
     let context = json!({
         "secret": "x", "tags": ["a", 1], "reason": "é".repeat(200), "ticketId": "T-1001\n",
     });
-    let (subject_token, _) = parties.mint_with(&gateway, &json!({"context": context}));
-    assert_eq!(parties.exchange(&gateway, &subject_token).status, 200);
-    let [listed] = &list(&gateway, "")[..] else { panic!("not one") };
+    let (subject_token, _) = mint_with(&world, &parties, &json!({"context": context}));
+    assert_eq!(exchange(&world, &parties, &subject_token).status, 200);
+    let [listed] = &list(&world, "")[..] else { panic!("not one") };
     let expected = json!({"ticketId": "T-1001\n", "reason": "é".repeat(128), "tags": "[\"a\",1]"});
     assert_eq!(listed["context"], expected);
 
-    let (subject_token, _) = parties.mint(&gateway);
-    assert_eq!(parties.exchange(&gateway, &subject_token).status, 200);
-    let without = list(&gateway, "").into_iter().filter(|one| one.get("context").is_none());
+    let (subject_token, _) = mint(&world, &parties);
+    assert_eq!(exchange(&world, &parties, &subject_token).status, 200);
+    let without = list(&world, "").into_iter().filter(|one| one.get("context").is_none());
     assert_eq!(without.count(), 1, "an impersonation without these members");
 }
 
 #[test]
 fn an_ended_impersonation_is_not_listed() {
-    let (gateway, parties) = (gateway(), Parties::new());
-    parties.begin(gateway);
-    revoke(gateway, &json!({"userId": parties.user}));
-    assert_eq!(list(gateway, &format!("?userId={}", parties.user)), [] as [Value; 0]);
+    let (world, parties) = (start(), Parties::new());
+    begin(&world, &parties);
+    revoke(&world, &json!({"userId": parties.user}));
+    assert_eq!(list(&world, &format!("?userId={}", parties.user)), [] as [Value; 0]);
 }
 
 #[test]
 fn pages_have_every_impersonation_once() {
-    let (gateway, parties) = (gateway(), Parties::new());
-    let begun: BTreeSet<_> = (0..7).map(|_| parties.begin(gateway).id().to_owned()).collect();
+    let (world, parties) = (start(), Parties::new());
+    let begun: BTreeSet<_> = (0..7).map(|_| begin(&world, &parties).id().to_owned()).collect();
     let (mut found, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
     loop {
         let query = format!("?caller={}&limit=3{cursor}", parties.caller);
-        let body = list_answer(gateway, &query).json();
+        let body = world.send(&list_request(&query)).json();
         let page = body["impersonations"].as_array().unwrap();
         assert!(page.len() <= 3);
         found.extend(page.iter().map(|one| one["id"].as_str().unwrap().to_owned()));
@@ -115,26 +120,26 @@ fn pages_have_every_impersonation_once() {
 
 #[test]
 fn only_an_entitled_operator_sees_the_list() {
-    let gateway = gateway();
-    assert_eq!(gateway.send(&Request::get(LIST)).refusal(), (401, "invalid_token".into()));
+    let world = start();
+    assert_eq!(world.send(&Request::get(LIST)).refusal(), (401, "invalid_token".into()));
     for scope in ["", "impersonate", "impersonations:revoke", "impersonations:readx"] {
-        let answer = gateway.send(&Request::get(LIST).bearer(&operator(scope)));
+        let answer = world.send(&Request::get(LIST).bearer(&operator_with(scope)));
         assert_eq!(answer.refusal(), (403, "insufficient_scope".into()), "{scope}");
         let challenge = answer.header("www-authenticate").unwrap();
         assert!(challenge.contains("scope=\"impersonations:read\""), "{challenge}");
     }
-    let live = gateway.exchange(&exchange_form(&gateway.mint("user"))).member("access_token");
-    let answer = gateway.send(&Request::get(LIST).bearer(&live));
+    let live = begin(&world, &Parties::new()).access_token;
+    let answer = world.send(&Request::get(LIST).bearer(&live));
     assert_eq!(answer.refusal(), (401, "invalid_token".into()), "an impersonation");
 
-    let nobody = Gateway::lent(&Configuration::default());
-    let answer = list_answer(&nobody, "");
+    let nobody = World::start(&Configuration::default());
+    let answer = nobody.send(&list_request(""));
     assert_eq!(answer.refusal(), (403, "access_denied".into()), "no operator is configured");
 }
 
 #[test]
 fn a_wrong_query_is_refused() {
-    let gateway = gateway();
+    let world = start();
     for query in [
         "?userid=x",
         "?userId=",
@@ -150,9 +155,23 @@ fn a_wrong_query_is_refused() {
         "?caller=%C2%85",
         "?resource=",
     ] {
-        let answer = list_answer(gateway, query);
+        let answer = world.send(&list_request(query));
         assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{query}: {answer:?}");
     }
-    let answer = gateway.send(&Request::post(LIST).json(&json!({})));
+    let answer = world.send(&Request::post(LIST).json(&json!({})));
     assert_eq!((answer.status, answer.header("allow")), (405, Some("GET")));
+}
+
+/// etcd has room for all of them.
+#[test]
+fn a_full_list_says_that_it_is_incomplete_and_stops_no_exchange() {
+    let world = World::start(&configuration().with("/impersonations/capacity", 2));
+    for begun in 1..=4 {
+        begin(&world, &Parties::new());
+        let body = world.send(&list_request("")).json();
+        assert_eq!(body["complete"], in_etcd() || begun <= 2, "{body}");
+        let listed = if in_etcd() { begun } else { begun.min(2) };
+        assert_eq!(body["impersonations"].as_array().unwrap().len(), listed);
+    }
+    assert_eq!(world.counted("impersonation_unlisted_total"), if in_etcd() { 0 } else { 2 });
 }
