@@ -25,7 +25,7 @@ use crate::host::{Host, HostFailure, UnixTime};
 use crate::local::{LocalTable, Number};
 use crate::remote::{LastRevocation, RemoteFailure, Revision};
 use crate::revocations::{
-    CaughtUp, End, Happened, LastView, Learned, NotRevoked, Overflow, Owner, RETENTION, Revocation,
+    CaughtUp, End, Happened, LastView, Learned, NotRevoked, Order, Overflow, Owner, RETENTION, Revocation,
     Revoked, Unknown, View, end_at_revision,
 };
 use crate::secret::{Digest, namespace};
@@ -59,8 +59,6 @@ pub(crate) struct EtcdRevocations {
     event_leases: OnceCell<Leases>,
     max_staleness: Duration,
     copy: LocalTable,
-    /// The revocations that were made in this Envoy before etcd was in use.
-    before: LocalTable,
     last: LastView,
     turn: Turn,
     /// The key of the lease of the VM that asks etcd.
@@ -94,8 +92,7 @@ impl EtcdRevocations {
             places,
             max_staleness,
             copy: LocalTable::copy(tenant),
-            before: LocalTable::new(tenant),
-            last: LastView::default(),
+            last: LastView::new(Order::Revisions),
             turn: Turn::default(),
             turn_key: Keys::new(tenant).revocations_follower(),
             waits: Cell::default(),
@@ -120,11 +117,9 @@ impl EtcdRevocations {
 
     fn view(&self, host: &dyn Host, number: Number) -> Result<Rc<View>, Unknown> {
         let last = self.last.get();
-        let before = self.before.number(host)?;
-        let before = before.map(|number| self.before.table(host, number, last.local.as_ref()));
         // Before the first revocation there is a number without a table.
-        let copy = number.has_table().then(|| self.copy.table(host, number, last.copy.as_ref()));
-        Ok(self.last.of(before.transpose()?, copy.transpose()?))
+        let copy = number.has_table().then(|| self.copy.table(host, number, last.table.as_ref()));
+        Ok(self.last.of(copy.transpose()?))
     }
 
     /// Refuses a copy that etcd has not confirmed for too long.

@@ -6,7 +6,7 @@ use super::table::LocalTable;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::remote::{LastRevocation, Revision};
 use crate::revocations::{
-    CaughtUp, Happened, LastView, NotRevoked, Owner, Revocation, Revoked, Told, Unknown, View,
+    CaughtUp, Happened, LastView, NotRevoked, Order, Owner, Revocation, Revoked, Told, Unknown, View,
 };
 use crate::step::{Context, StreamAction, StreamEvent};
 
@@ -19,7 +19,7 @@ pub(crate) struct LocalRevocations {
 
 impl LocalRevocations {
     pub(crate) fn new(tenant: &str) -> Self {
-        Self { table: LocalTable::new(tenant), last: LastView::default() }
+        Self { table: LocalTable::new(tenant), last: LastView::new(Order::Clock) }
     }
 
     pub(crate) fn create_if_missing(&self, host: &dyn Host) -> Result<(), HostFailure> {
@@ -28,8 +28,8 @@ impl LocalRevocations {
 
     pub(crate) fn recent_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {
         let number = self.table.number_or_create(host)?;
-        let table = self.table.table(host, number, self.last.get().local.as_ref())?;
-        Ok(self.last.of(Some(table), None))
+        let table = self.table.table(host, number, self.last.get().table.as_ref())?;
+        Ok(self.last.of(Some(table)))
     }
 
     pub(crate) fn local_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {

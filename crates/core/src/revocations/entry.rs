@@ -74,6 +74,15 @@ pub enum IssuedAt {
     AtRevision(Revision, UnixTime),
 }
 
+/// The order in which a store puts tokens and revocations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The clock of one Envoy.
+    Clock,
+    /// The revisions of a remote store.
+    Revisions,
+}
+
 /// The moment until which a revocation ends what it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct End {
@@ -88,6 +97,14 @@ impl IssuedAt {
     /// At this time, and at this revision of a remote store if there is one.
     pub const fn new(time: UnixTime, revision: Revision) -> Self {
         if revision.is_some() { Self::AtRevision(revision, time) } else { Self::At(time) }
+    }
+
+    /// Returns true if the token was issued while a store with this order was in use.
+    pub(super) fn is_in(self, order: Order) -> bool {
+        match self {
+            Self::At(_) | Self::Within(_) => order == Order::Clock,
+            Self::AtRevision(..) => order == Order::Revisions,
+        }
     }
 
     /// Returns true if the token may have been issued until that time, by its clock alone.
