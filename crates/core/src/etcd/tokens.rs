@@ -43,7 +43,6 @@ use super::proto::{
 };
 use super::{Bound, Places, RecordKeys, Server};
 use crate::host::{Host, HostFailure, UnixTime};
-use crate::local::SlotTable;
 use crate::metrics;
 use crate::remote::{Beside, RemoteFailure, Revision};
 use crate::secret::{Digest, namespace};
@@ -80,9 +79,6 @@ pub(crate) struct EtcdTokens {
     leases: Leases,
     lifetime: Duration,
     count: Count,
-    /// The table of slots that was in use before etcd. Tokens that were minted there stay good
-    /// until they expire, in the Envoy that minted them. No token is minted there any more.
-    before: SlotTable,
 }
 
 impl EtcdTokens {
@@ -102,8 +98,6 @@ impl EtcdTokens {
             places,
             lifetime: lifetimes.usual,
             count: Count::new(Keys::new(tenant).etcd_census()),
-            // A token names its slot, so a look-up works without the former capacity of the table.
-            before: SlotTable::new(tenant, 0, lifetimes.longest),
         }
     }
 
@@ -142,9 +136,6 @@ impl EtcdTokens {
         token: &SubjectToken,
         digest: &Digest,
     ) -> Result<Found, StoreFailure> {
-        if token.slot.is_some() {
-            return Ok(self.before.find(context.host(), token, digest)?);
-        }
         let ours =
             |origin: &&Origin| self.server.record_keys.says(digest, origin.created, &origin.tag);
         let Some(origin) = token.origin.as_ref().filter(ours) else { return Ok(Found::Unknown) };
@@ -156,9 +147,6 @@ impl EtcdTokens {
         context: &Context,
         found: &Outstanding,
     ) -> Result<Found, StoreFailure> {
-        if found.is_in_a_slot() {
-            return Ok(self.before.find_in(context.host(), found.slot(), &found.digest)?);
-        }
         self.find_created(context, &found.digest, found.created()).await
     }
 
@@ -184,9 +172,6 @@ impl EtcdTokens {
         exchange: Exchange,
         beside: Option<Beside>,
     ) -> Result<(), NotSpent> {
-        if token.is_in_a_slot() {
-            return self.before.spend(context.host(), token, exchange);
-        }
         let began_at = context.host().micros();
         let spent = self.try_spend(context, token, exchange, beside).await;
         self.record(context.host(), metrics::STORE_SPEND_DURATION, began_at);
@@ -204,9 +189,6 @@ impl EtcdTokens {
         id: &TokenId,
         theirs: &dyn Fn(&Digest, &Mint) -> bool,
     ) -> Result<Cancelled, StoreFailure> {
-        if id.slot.is_some() {
-            return Ok(self.before.cancel(context.host(), id, theirs)?);
-        }
         let cancelled = self.try_cancel(context, id, theirs).await;
         if let Err(StoreFailure::Remote(failure)) = &cancelled {
             self.server.complain(context.host(), *failure);
@@ -288,8 +270,11 @@ impl EtcdTokens {
         Ok(self.server.range(context, &request, attempts).await?.kvs.into_iter().next())
     }
 
-    /// The read of the record of the token that `id` names.
+    /// The read of the record of the token that `id` names; `None` if that is in a table of slots.
     fn range_of(&self, id: &TokenId) -> Option<RangeRequest> {
+        if id.slot.is_some() {
+            return None;
+        }
         let mut prefix = self.places.tokens.clone();
         BASE64_URL_SAFE_NO_PAD.encode_string(id.digest_bytes()?, &mut prefix);
         Some(RangeRequest::below(&prefix, 1))

@@ -66,9 +66,6 @@ pub struct SlotTable {
 }
 
 impl SlotTable {
-    /// The place behind all waiting tokens.
-    pub(crate) const END: &str = "256.0";
-
     /// The table of the service that `tenant` names. Services with one `vm_id` share the map, but
     /// not their tokens.
     pub fn new(tenant: &str, capacity: u32, lifetime: Duration) -> Self {

@@ -15,7 +15,6 @@ use crate::etcd::calls::{Attempts, Unanswered};
 use crate::etcd::lease::Kept;
 use crate::etcd::proto::{KeyValue, RangeRequest, TxnRequest};
 use crate::host::UnixTime;
-use crate::local::SlotTable;
 use crate::remote::{RemoteFailure, Revision};
 use crate::secret::Digest;
 use crate::step::Context;
@@ -29,10 +28,6 @@ const AT_ONCE: i64 = 100;
 
 /// The most reads of tokens for one page.
 const READS_TO_A_PAGE: u32 = 10;
-
-/// The beginning of a place among the tokens that were minted into shared data, before etcd was in
-/// use. No name of a key begins with it.
-const BEFORE: &str = "slot-";
 
 impl EtcdTokens {
     pub(crate) async fn mint_for_review(
@@ -80,9 +75,6 @@ impl EtcdTokens {
         context: &Context,
         id: &TokenId,
     ) -> Result<Option<Known>, StoreFailure> {
-        if id.slot.is_some() {
-            return Ok(self.before.known(context.host(), id)?);
-        }
         let found = self.read_named(context, id).await;
         let opened = found.and_then(|kv| kv.map(|kv| self.open_named(&kv, id)).transpose());
         let opened =
@@ -105,9 +97,6 @@ impl EtcdTokens {
         id: &TokenId,
         decide: &mut dyn FnMut(&Known) -> Option<Review>,
     ) -> Result<Option<Known>, NotDecided> {
-        if id.slot.is_some() {
-            return Ok(self.before.decide(context.host(), id, decide)?);
-        }
         let decided = self.try_decide(context, id, decide).await;
         decided.map_err(|unanswered| {
             self.server.complain(context.host(), unanswered.failure());
@@ -161,37 +150,8 @@ impl EtcdTokens {
         }
     }
 
-    /// Reads a page of the waiting tokens, of all users or of one: first those that were minted into
-    /// shared data.
+    /// Reads a page of the waiting tokens, of all users or of one.
     pub(crate) async fn waiting(
-        &self,
-        context: &Context,
-        user_id: Option<&str>,
-        place: Option<&str>,
-        limit: usize,
-        wanted: &mut dyn FnMut(&TokenId, &Known) -> bool,
-    ) -> Result<WaitingPage, StoreFailure> {
-        let before = place.map_or(Some(""), |place| place.strip_prefix(BEFORE));
-        let Some(before) = before else {
-            return self.waiting_in_etcd(context, user_id, place, limit, wanted).await;
-        };
-        let host = context.host();
-        let mut page = self.before.waiting(host, user_id, Some(before), limit, &mut *wanted)?;
-        page.next = page.next.map(|next| format!("{BEFORE}{next}"));
-        if page.next.is_some() {
-            return Ok(page);
-        }
-        let left = limit.saturating_sub(page.entries.len());
-        if left == 0 {
-            page.next = Some(format!("{BEFORE}{}", SlotTable::END));
-            return Ok(page);
-        }
-        let rest = self.waiting_in_etcd(context, user_id, None, left, wanted).await?;
-        page.entries.extend(rest.entries);
-        Ok(WaitingPage { entries: page.entries, ..rest })
-    }
-
-    async fn waiting_in_etcd(
         &self,
         context: &Context,
         user_id: Option<&str>,
