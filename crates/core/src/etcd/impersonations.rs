@@ -6,15 +6,13 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::lease::Leases;
-use super::proto::{KeyValue, PutRequest, RangeRequest, TxnRequest};
+use super::proto::{KeyValue, RangeRequest};
 use super::{Bound, Places, Server};
-use crate::host::{Host, HostFailure, UnixTime};
-use crate::impersonations::{Listed, LiveImpersonation, Page, Place};
-use crate::local::ListState;
+use crate::host::{Host, HostFailure};
+use crate::impersonations::{LiveImpersonation, Page, Place};
 use crate::remote::{Beside, RemoteFailure};
 use crate::secret::namespace;
-use crate::step::{Context, WhenCallerLeaves};
+use crate::step::Context;
 use crate::store::StoreFailure;
 use crate::versioned;
 
@@ -36,16 +34,12 @@ pub(crate) struct EtcdList {
     server: Rc<Server>,
     /// The beginning of every key.
     folder: String,
-    leases: Leases,
-    state: ListState,
 }
 
 impl EtcdList {
-    pub(crate) fn new(server: &Rc<Server>, tenant: &str, lifetime: Duration) -> Self {
-        let Places { impersonations: folder, leases, .. } =
-            Places::new(&server.prefix, &namespace(tenant));
-        let leases = Leases::new(&leases, lifetime);
-        Self { server: Rc::clone(server), leases, folder, state: ListState::new(tenant) }
+    pub(crate) fn new(server: &Rc<Server>, tenant: &str) -> Self {
+        let folder = Places::new(&server.prefix, &namespace(tenant)).impersonations;
+        Self { server: Rc::clone(server), folder }
     }
 
     /// Creates nothing: the list in etcd has no size.
@@ -53,41 +47,18 @@ impl EtcdList {
         Ok(())
     }
 
-    pub(crate) fn lacks(&self, host: &dyn Host, until: UnixTime) -> Result<(), HostFailure> {
-        self.state.lacks(host, until)
-    }
-
-    /// Returns true if every live impersonation is listed, as far as this Envoy knows.
-    pub(crate) fn is_complete(&self, host: &dyn Host) -> Result<bool, HostFailure> {
-        Ok(self.state.is_complete(host)?.unwrap_or(true))
+    /// Returns true: every live impersonation is listed.
+    pub(crate) fn is_complete(&self, _: &dyn Host) -> Result<bool, HostFailure> {
+        Ok(true)
     }
 
     /// The key that lists an impersonation, for the transaction that spends its subject token.
-    pub(crate) fn beside(&self, entry: &LiveImpersonation) -> Option<Beside> {
-        let value = versioned::encode(VERSION, entry)?;
+    pub(crate) fn beside(&self, entry: &LiveImpersonation) -> Result<Beside, StoreFailure> {
+        let value = versioned::encode(VERSION, entry);
+        let value = value.ok_or(HostFailure("memory for an impersonation"))?;
         let key = self.key(&entry.id);
-        let value = self.server.record_keys.seal(bound(&key), &value).ok()?;
-        Some(Beside { key, value, needed_until: entry.expires_at() })
-    }
-
-    /// Lists an impersonation whose subject token was not in etcd.
-    pub(crate) async fn insert(
-        &self,
-        context: &Context,
-        entry: &LiveImpersonation,
-    ) -> Result<Listed, StoreFailure> {
-        let beside = self.beside(entry).ok_or(HostFailure("memory for an impersonation"))?;
-        let Beside { key, value, .. } = beside;
-        let host = context.host();
-        let mut txn = |lease| {
-            let put = PutRequest { key: key.clone(), value: value.clone(), lease };
-            Ok(TxnRequest::default().and_put(put))
-        };
-        let go_on = WhenCallerLeaves::GoOn;
-        let attempts = self.server.attempts(host, ATTEMPTS);
-        let written = self.server.write(context, &self.leases, &mut txn, attempts, go_on).await;
-        written.inspect_err(|failure| self.server.complain(host, *failure))?;
-        Ok(Listed::Yes)
+        let value = self.server.record_keys.seal(bound(&key), &value)?;
+        Ok(Beside { key, value, needed_until: entry.expires_at() })
     }
 
     /// Finds the impersonation with this id, if it has not expired.

@@ -696,8 +696,7 @@ async fn spend(
     context.still_wanted().await;
     look_for_endings(service, context, trail, &subject, caught_up, (entry, sign_in)).await?;
     let oversight = &service.oversight;
-    let beside = oversight.list.beside(entry).filter(|_| !subject.is_in_a_slot());
-    let is_listed = beside.is_some();
+    let beside = oversight.list.beside(entry)?;
     match service.store.spend(context, subject, exchange, beside).await {
         Ok(()) => {}
         Err(NotSpent::Already(winner)) => {
@@ -712,9 +711,7 @@ async fn spend(
         Err(NotSpent::Store(failure)) => return Err(failure.into()),
         Err(NotSpent::Unknown(failure)) => return Err(Refusal::spend_unknown(failure)),
     }
-    if !is_listed {
-        oversight.note(context, entry).await;
-    }
+    oversight.note(context.host(), entry);
     Ok(())
 }
 

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use super::bucket::Bucket;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{Listed, LiveImpersonation, Page, Place};
-use crate::remote::Beside;
 use crate::secret::Digest;
 use crate::shared_data::keys::Keys;
 use crate::shared_data::{Change, update};
@@ -48,9 +47,9 @@ pub(crate) struct LocalList {
     lifetime: Duration,
 }
 
-/// The state of a list, which every Envoy keeps in its own shared data.
+/// The state of a list.
 #[derive(Debug)]
-pub(crate) struct ListState {
+struct ListState {
     key: String,
 }
 
@@ -86,16 +85,18 @@ impl LocalList {
         })
     }
 
-    pub(crate) fn beside(&self, _: &LiveImpersonation) -> Option<Beside> {
-        None
-    }
-
-    pub(crate) async fn insert(
+    /// Adds an impersonation. The list is incomplete if that fails.
+    pub(crate) fn insert(
         &self,
-        context: &Context,
+        host: &dyn Host,
         entry: &LiveImpersonation,
-    ) -> Result<Listed, StoreFailure> {
-        Ok(self.add(context.host(), entry)?)
+    ) -> Result<Listed, HostFailure> {
+        let listed = self.add(host, entry);
+        if listed != Ok(Listed::Yes) {
+            // A second failure cannot be reported.
+            let _ = self.state.lacks(host, entry.expires_at());
+        }
+        listed
     }
 
     fn add(&self, host: &dyn Host, entry: &LiveImpersonation) -> Result<Listed, HostFailure> {
@@ -111,20 +112,12 @@ impl LocalList {
             bucket.push(entry.expires_at(), &encoded);
             Ok(Change::Write(bucket.encode(), Listed::Yes))
         });
-        let listed = listed?.unwrap_or(Listed::NoRoom);
-        if listed == Listed::NoRoom {
-            self.state.lacks(host, entry.expires_at())?;
-        }
-        Ok(listed)
-    }
-
-    pub(crate) fn lacks(&self, host: &dyn Host, until: UnixTime) -> Result<(), HostFailure> {
-        self.state.lacks(host, until)
+        Ok(listed?.unwrap_or(Listed::NoRoom))
     }
 
     /// Returns true if every live impersonation is listed. Without a state this is not known.
     pub(crate) fn is_complete(&self, host: &dyn Host) -> Result<bool, HostFailure> {
-        Ok(self.state.is_complete(host)?.unwrap_or(false))
+        self.state.is_complete(host)
     }
 
     pub(crate) async fn find(
@@ -209,22 +202,22 @@ fn in_order(entries: Vec<LiveImpersonation>) -> Vec<LiveImpersonation> {
 }
 
 impl ListState {
-    pub(crate) fn new(tenant: &str) -> Self {
+    fn new(tenant: &str) -> Self {
         Self { key: Keys::new(tenant).impersonations_state() }
     }
 
     /// Writes down that a live impersonation is missing from the list until `until`.
-    pub(crate) fn lacks(&self, host: &dyn Host, until: UnixTime) -> Result<(), HostFailure> {
+    fn lacks(&self, host: &dyn Host, until: UnixTime) -> Result<(), HostFailure> {
         self.change(host, |state| {
             state.incomplete_until_millis = state.incomplete_until_millis.max(until.millis());
         })
     }
 
-    /// Returns true if no live impersonation is missing from the list; `None` if there is no state.
-    pub(crate) fn is_complete(&self, host: &dyn Host) -> Result<Option<bool>, HostFailure> {
+    /// Returns true if no live impersonation is missing from the list.
+    fn is_complete(&self, host: &dyn Host) -> Result<bool, HostFailure> {
         let found = host.get(&self.key)?;
         let state = found.and_then(|(bytes, _)| versioned::decode::<State>(VERSION, &bytes));
-        Ok(state.map(|state| host.now().millis() >= state.incomplete_until_millis))
+        Ok(state.is_some_and(|state| host.now().millis() >= state.incomplete_until_millis))
     }
 
     fn change(&self, host: &dyn Host, change: impl Fn(&mut State)) -> Result<(), HostFailure> {

@@ -14,7 +14,7 @@ mod waiting;
 
 pub use census::Census;
 pub(crate) use census::TURN;
-pub(crate) use impersonations::{ListState, LocalList};
+pub(crate) use impersonations::LocalList;
 pub(crate) use revocations::LocalRevocations;
 pub use slots::SlotTable;
 pub(crate) use table::{LocalTable, Number};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Adapter, call};
 use crate::etcd::{EtcdList, Server};
-use crate::host::{Host, HostFailure, UnixTime};
+use crate::host::{Host, HostFailure};
 use crate::impersonations::{Listed, LiveImpersonation, Page, Place};
 use crate::local::LocalList;
 use crate::remote::Beside;
@@ -28,14 +28,17 @@ impl List {
     }
 
     /// The list in etcd of the service that `tenant` names. It has room for all impersonations.
-    pub fn etcd(server: &Rc<Server>, tenant: &str, lifetime: Duration) -> Self {
-        Self(Adapter::Etcd(EtcdList::new(server, tenant, lifetime)))
+    pub fn etcd(server: &Rc<Server>, tenant: &str) -> Self {
+        Self(Adapter::Etcd(EtcdList::new(server, tenant)))
     }
 
     /// The key that lists an impersonation, for the transaction that spends its subject token;
     /// `None` if the list is not in a remote store.
-    pub fn beside(&self, entry: &LiveImpersonation) -> Option<Beside> {
-        call!(self.0, list => list.beside(entry))
+    pub fn beside(&self, entry: &LiveImpersonation) -> Result<Option<Beside>, StoreFailure> {
+        match &self.0 {
+            Adapter::Local(_) => Ok(None),
+            Adapter::Etcd(list) => list.beside(entry).map(Some),
+        }
     }
 
     /// Creates the list if it is missing, and writes down its size.
@@ -43,19 +46,17 @@ impl List {
         call!(self.0, list => list.create_if_missing(host))
     }
 
-    /// Adds an impersonation that has just begun, and that was not listed [beside](Self::beside)
-    /// its spend.
-    pub(crate) async fn insert(
+    /// Adds an impersonation that has just begun, unless its spend has listed it: see
+    /// [`Self::beside`]. If it finds no room, the list says that it is incomplete.
+    pub(crate) fn insert(
         &self,
-        context: &Context,
+        host: &dyn Host,
         entry: &LiveImpersonation,
-    ) -> Result<Listed, StoreFailure> {
-        call!(self.0, list => list.insert(context, entry).await)
-    }
-
-    /// Writes down that a live impersonation is missing from the list until `until`.
-    pub(crate) fn lacks(&self, host: &dyn Host, until: UnixTime) -> Result<(), HostFailure> {
-        call!(self.0, list => list.lacks(host, until))
+    ) -> Result<Listed, HostFailure> {
+        match &self.0 {
+            Adapter::Local(list) => list.insert(host, entry),
+            Adapter::Etcd(_) => Ok(Listed::Yes),
+        }
     }
 
     /// Returns true if every live impersonation is listed.

@@ -36,7 +36,7 @@ pub(crate) fn open(config: &Config, record_keys: Vec<Secret<[u8; 16]>>) -> Store
                 tokens: Store::etcd(&server, &tenant, lifetimes, longest),
                 // A filter never answers from an old copy of the revocations.
                 revocations: Revocations::etcd(&server, &tenant, Duration::ZERO),
-                list: List::etcd(&server, &tenant, longest),
+                list: List::etcd(&server, &tenant),
             }
         }
     }

@@ -142,8 +142,7 @@ impl Store {
     }
 
     /// Spends a token, if no other request has spent it since it was found. Only one caller gets
-    /// `Ok`. A remote store writes `beside` in the same transaction, unless the token [is in a
-    /// slot](Outstanding::is_in_a_slot).
+    /// `Ok`. A remote store writes `beside` in the same transaction.
     pub async fn spend(
         &self,
         context: &Context,

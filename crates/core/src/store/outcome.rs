@@ -121,11 +121,6 @@ impl Outstanding {
             Seen::Remote(seen) => Some(seen.last_revocation),
         }
     }
-
-    /// Returns true if the token was found in a table of slots.
-    pub(crate) const fn is_in_a_slot(&self) -> bool {
-        self.slot().is_some()
-    }
 }
 
 /// The state of a presented token.

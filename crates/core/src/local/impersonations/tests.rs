@@ -50,7 +50,7 @@ fn every_page_goes_on_where_the_one_before_ended() {
     list.create_if_missing(&world).unwrap();
     let entries: Vec<_> = (0..64).map(|number| entry(number, START.after(HOUR))).collect();
     for entry in &entries {
-        assert_eq!(list.add(&world, entry), Ok(Listed::Yes));
+        assert_eq!(list.insert(&world, entry), Ok(Listed::Yes));
         assert_eq!(list.look_up(&world, &entry.id), Ok(Some(entry.clone())));
     }
     for limit in [1, 2, 7, 63, 64, 65] {
@@ -64,7 +64,7 @@ fn every_page_goes_on_where_the_one_before_ended() {
 #[test]
 fn a_list_as_large_as_the_default_is_one_page() {
     let (world, list) = (FakeHost::default(), list(65_536));
-    list.add(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
+    list.insert(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
     let page = list.read_page(&world, None, 10, |_| true).unwrap();
     assert_eq!((page.entries.len(), page.next), (1, None));
 }
@@ -92,7 +92,7 @@ fn looking_through_the_list_stops_after_half_a_second() {
     let world = Rc::new(FakeHost::default());
     list(LARGE).create_if_missing(&*world).unwrap();
     for number in 0..300 {
-        let inserted = list(LARGE).add(&*world, &entry(number, START.after(HOUR)));
+        let inserted = list(LARGE).insert(&*world, &entry(number, START.after(HOUR)));
         assert_eq!(inserted, Ok(Listed::Yes));
     }
     assert_eq!(seen(&world, LARGE, |_| {}), (300, true));
@@ -104,7 +104,7 @@ fn looking_through_the_list_stops_after_half_a_second() {
     world.now.set(START);
     let small = Rc::new(FakeHost::default());
     list(65_536).create_if_missing(&*small).unwrap();
-    list(65_536).add(&*small, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
+    list(65_536).insert(&*small, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
     let slow = |world: &FakeHost| world.now.set(world.now.get().after(Duration::from_secs(9)));
     assert_eq!(seen(&small, 65_536, slow), (1, true));
 }
@@ -114,7 +114,7 @@ fn a_list_that_lacks_one_is_not_looked_through_whole() {
     let world = Rc::new(FakeHost::default());
     list(1).create_if_missing(&*world).unwrap();
     for number in 0..2 {
-        list(1).add(&*world, &entry(number, START.after(HOUR))).map(|_| ()).unwrap();
+        list(1).insert(&*world, &entry(number, START.after(HOUR))).map(|_| ()).unwrap();
     }
     assert_eq!(seen(&world, 1, |_| {}), (1, false));
 }
@@ -125,16 +125,16 @@ fn a_full_list_is_incomplete_until_the_missing_impersonation_has_expired() {
         let (world, list) = (FakeHost::default(), list(capacity));
         list.create_if_missing(&world).unwrap();
         for number in 0..capacity as usize {
-            let listed = list.add(&world, &entry(number, START.after(HOUR))).unwrap();
+            let listed = list.insert(&world, &entry(number, START.after(HOUR))).unwrap();
             assert_eq!(listed, Listed::Yes);
         }
         assert_eq!(list.is_complete(&world), Ok(true));
         let late = entry(99, START.after(HOUR * 2));
-        assert_eq!(list.add(&world, &late), Ok(Listed::NoRoom));
+        assert_eq!(list.insert(&world, &late), Ok(Listed::NoRoom));
         assert_eq!(list.is_complete(&world), Ok(false));
         // The list has room again before it is complete again.
         world.now.set(START.after(HOUR));
-        assert_eq!(list.add(&world, &entry(100, START.after(HOUR * 3))), Ok(Listed::Yes));
+        assert_eq!(list.insert(&world, &entry(100, START.after(HOUR * 3))), Ok(Listed::Yes));
         assert_eq!(list.is_complete(&world), Ok(false));
         world.now.set(START.after(HOUR * 2));
         assert_eq!(list.is_complete(&world), Ok(true));
@@ -145,11 +145,11 @@ fn a_full_list_is_incomplete_until_the_missing_impersonation_has_expired() {
 #[test]
 fn what_has_expired_is_neither_listed_nor_found_nor_kept() {
     let (world, list) = (FakeHost::default(), list(1));
-    list.add(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
+    list.insert(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
     world.now.set(START.after(HOUR));
     assert_eq!(walk(&world, &list, 10), []);
     assert_eq!(list.look_up(&world, &entry(1, START).id), Ok(None));
-    assert_eq!(list.add(&world, &entry(2, START.after(HOUR * 2))), Ok(Listed::Yes));
+    assert_eq!(list.insert(&world, &entry(2, START.after(HOUR * 2))), Ok(Listed::Yes));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn who_never_wins_a_write_goes_on_unlisted() {
     let (world, list) = (FakeHost::default(), list(16));
     list.create_if_missing(&world).unwrap();
     world.lost_writes.set(ATTEMPTS);
-    assert_eq!(list.add(&world, &entry(1, START.after(HOUR))), Ok(Listed::NoRoom));
+    assert_eq!(list.insert(&world, &entry(1, START.after(HOUR))), Ok(Listed::NoRoom));
     assert_eq!(list.is_complete(&world), Ok(false));
 }
 
@@ -179,7 +179,7 @@ fn a_full_list_of_the_default_size_drops_less_than_one_in_a_hundred() {
     let (world, list) = (FakeHost::default(), list(65_536));
     let dropped = (0..65_536)
         .filter(|number| {
-            let listed = list.add(&world, &entry(*number, START.after(HOUR))).unwrap();
+            let listed = list.insert(&world, &entry(*number, START.after(HOUR))).unwrap();
             listed == Listed::NoRoom
         })
         .count();

@@ -108,7 +108,7 @@ pub(crate) fn spend_for(
         issued_at_millis: world.now().millis(),
         expires_at_millis: world.now().after(lives).millis(),
     };
-    let beside = List::etcd(&server, "tenant", lives).beside(&entry);
+    let beside = List::etcd(&server, "tenant").beside(&entry).unwrap();
     assert!(beside.is_some());
     let (host, token) = (Rc::clone(world) as Rc<dyn Host>, token.to_owned());
     play(Task::start(host, None, |context| spend(store, context, token, beside)), answer)
