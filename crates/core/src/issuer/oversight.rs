@@ -15,12 +15,14 @@ use crate::bearer::Verifier;
 use crate::config::{LONGEST_ACCESS_TOKEN_LIFETIME, OnReplay};
 use crate::dpop::Proofs;
 use crate::host::{Host, HostFailure, UnixTime};
-use crate::impersonations::{Listed, LiveImpersonation};
 use crate::metrics;
-use crate::revocations::{Happened, IssuedAt, Mark, Overflow, Owner, Revocation, Revoked, Told};
+use crate::state::impersonations::{Listed, LiveImpersonation};
+use crate::state::revocations::{
+    Happened, IssuedAt, Mark, Overflow, Owner, Revocation, Revoked, Told,
+};
+use crate::state::storage::{List, Revocations};
+use crate::state::store::Exchange;
 use crate::step::Context;
-use crate::storage::{List, Revocations};
-use crate::store::Exchange;
 use crate::upstream::RemoteKeySet;
 
 /// The scope of an access token that may list impersonations.

@@ -15,10 +15,10 @@ use super::request::{Body, Head};
 use super::service::Service;
 use crate::audit::Trail;
 use crate::config::Client;
-use crate::revocations::Owner;
 use crate::secret::Digest;
+use crate::state::revocations::Owner;
+use crate::state::store::{Cancelled, Mint, PREFIX, SubjectToken};
 use crate::step::{Context, Response};
-use crate::store::{Cancelled, Mint, PREFIX, SubjectToken};
 
 /// Revokes a token.
 pub(super) async fn revoke_token(

@@ -4,16 +4,16 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::etcd::RecordKeys;
 use impersonation_core::fakes::{
     Etcd, FakeApiRequest, FakeHost, etcd_server, jwt_metadata, play_in_etcd,
 };
 use impersonation_core::guard::{ApiRequest, Guard};
 use impersonation_core::host::{Host, UnixTime};
-use impersonation_core::remote::Revision;
-use impersonation_core::revocations::{Mark, Revocation};
+use impersonation_core::state::etcd::RecordKeys;
+use impersonation_core::state::remote::Revision;
+use impersonation_core::state::revocations::{Mark, Revocation};
+use impersonation_core::state::storage::Revocations;
 use impersonation_core::step::{Call, GrpcCall, Progress, Reply, Step, Task};
-use impersonation_core::storage::Revocations;
 use impersonation_core::stream::Flow;
 use serde_json::{Value, json};
 

@@ -14,9 +14,9 @@ use std::time::Duration;
 use impersonation_core::fakes::{Etcd, FakeHost, play_in_etcd as play};
 use impersonation_core::host::Host;
 use impersonation_core::metrics;
+use impersonation_core::state::storage::Store;
+use impersonation_core::state::store::Choice;
 use impersonation_core::step::{Call, Step, Task};
-use impersonation_core::storage::Store;
-use impersonation_core::store::Choice;
 
 use run::{
     LOST, Outcome, Scenario, another_envoy, begin, begin_cancel, begin_decision,
