@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::proto::{KeyValue, RangeRequest};
 use super::{Bound, Places, Server};
-use crate::host::{Host, HostFailure};
+use crate::host::HostFailure;
 use crate::secret::namespace;
 use crate::state::impersonations::{LiveImpersonation, Page, Place};
 use crate::state::remote::{Beside, RemoteFailure};
@@ -40,16 +40,6 @@ impl EtcdList {
     pub(crate) fn new(server: &Rc<Server>, tenant: &str) -> Self {
         let folder = Places::new(&server.prefix, &namespace(tenant)).impersonations;
         Self { server: Rc::clone(server), folder }
-    }
-
-    /// Creates nothing: the list in etcd has no size.
-    pub(crate) fn create_if_missing(&self, _: &dyn Host) -> Result<(), HostFailure> {
-        Ok(())
-    }
-
-    /// Returns true: every live impersonation is listed.
-    pub(crate) fn is_complete(&self, _: &dyn Host) -> Result<bool, HostFailure> {
-        Ok(true)
     }
 
     /// The key that lists an impersonation, for the transaction that spends its subject token.

@@ -100,11 +100,6 @@ impl EtcdRevocations {
         }
     }
 
-    /// Creates nothing: etcd forgets no revocation.
-    pub(crate) fn create_if_missing(&self, _: &dyn Host) -> Result<(), HostFailure> {
-        Ok(())
-    }
-
     pub(crate) fn recent_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {
         let number = self.copy.number(host)?.unwrap_or_default();
         self.check_is_recent(number, host.now())?;

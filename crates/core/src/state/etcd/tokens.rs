@@ -196,8 +196,6 @@ impl EtcdTokens {
         cancelled
     }
 
-    pub(crate) fn set_gauges(&self, _: &dyn Host) {}
-
     fn record(&self, host: &dyn Host, histogram: &'static str, began_at: u64) {
         host.record(histogram, host.micros().saturating_sub(began_at));
     }

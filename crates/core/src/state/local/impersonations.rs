@@ -17,9 +17,7 @@ use crate::secret::Digest;
 use crate::state::impersonations::{Listed, LiveImpersonation, Page, Place};
 use crate::state::shared_data::keys::Keys;
 use crate::state::shared_data::{Change, update};
-use crate::state::store::StoreFailure;
 use crate::state::versioned;
-use crate::step::Context;
 
 /// The average number of impersonations in a bucket when the list is full.
 const LOAD: u32 = 16;
@@ -120,31 +118,17 @@ impl LocalList {
         self.state.is_complete(host)
     }
 
-    pub(crate) async fn find(
+    pub(crate) fn find(
         &self,
-        context: &Context,
+        host: &dyn Host,
         id: &str,
-    ) -> Result<Option<LiveImpersonation>, StoreFailure> {
-        Ok(self.look_up(context.host(), id)?)
-    }
-
-    fn look_up(&self, host: &dyn Host, id: &str) -> Result<Option<LiveImpersonation>, HostFailure> {
+    ) -> Result<Option<LiveImpersonation>, HostFailure> {
         let now = host.now();
         let mut entries = self.read(host, self.bucket_of(id))?.into_iter();
         Ok(entries.find(|entry| entry.id == id && entry.is_live(now)))
     }
 
-    pub(crate) async fn page(
-        &self,
-        context: &Context,
-        place: Option<Place>,
-        limit: usize,
-        wanted: impl FnMut(&LiveImpersonation) -> bool,
-    ) -> Result<Page, StoreFailure> {
-        Ok(self.read_page(context.host(), place, limit, wanted)?)
-    }
-
-    fn read_page(
+    pub(crate) fn page(
         &self,
         host: &dyn Host,
         place: Option<Place>,

@@ -6,16 +6,12 @@
 mod bucket;
 mod census;
 mod impersonations;
-mod revocations;
 mod slots;
 mod table;
-mod tokens;
 mod waiting;
 
 pub use census::Census;
 pub(crate) use census::TURN;
 pub(crate) use impersonations::LocalList;
-pub(crate) use revocations::LocalRevocations;
 pub use slots::SlotTable;
 pub(crate) use table::{LocalTable, Number};
-pub(crate) use tokens::LocalTokens;

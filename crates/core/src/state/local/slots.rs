@@ -416,6 +416,11 @@ impl SlotTable {
         Ok(())
     }
 
+    /// The number of slots.
+    pub(crate) const fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
     /// The number of pages.
     pub(super) const fn pages(&self) -> u32 {
         self.capacity.div_ceil(PAGE)

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::{Adapter, call};
 use crate::host::{Host, HostFailure};
 use crate::state::etcd::{EtcdList, Server};
 use crate::state::impersonations::{Listed, LiveImpersonation, Page, Place};
@@ -18,32 +17,41 @@ const LOOKED_THROUGH_WITHIN: Duration = Duration::from_millis(500);
 /// The list of live impersonations of one service, as one worker sees it. Workers share the list,
 /// not this value.
 #[derive(Debug)]
-pub struct List(Adapter<LocalList, EtcdList>);
+pub struct List(ListIn);
+
+#[derive(Debug)]
+enum ListIn {
+    SharedData(LocalList),
+    Etcd(EtcdList),
+}
 
 impl List {
     /// The list in Envoy's shared data of the service that `tenant` names, for `capacity`
     /// impersonations that each are live for at most `lifetime`.
     pub(crate) fn shared_data(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
-        Self(Adapter::Local(LocalList::new(tenant, capacity, lifetime)))
+        Self(ListIn::SharedData(LocalList::new(tenant, capacity, lifetime)))
     }
 
     /// The list in etcd of the service that `tenant` names. It has room for all impersonations.
     pub fn etcd(server: &Rc<Server>, tenant: &str) -> Self {
-        Self(Adapter::Etcd(EtcdList::new(server, tenant)))
+        Self(ListIn::Etcd(EtcdList::new(server, tenant)))
     }
 
     /// The key that lists an impersonation, for the transaction that spends its subject token;
     /// `None` if the list is not in a remote store.
     pub fn beside(&self, entry: &LiveImpersonation) -> Result<Option<Beside>, StoreFailure> {
         match &self.0 {
-            Adapter::Local(_) => Ok(None),
-            Adapter::Etcd(list) => list.beside(entry).map(Some),
+            ListIn::SharedData(_) => Ok(None),
+            ListIn::Etcd(list) => list.beside(entry).map(Some),
         }
     }
 
     /// Creates the list if it is missing, and writes down its size.
     pub(crate) fn create_if_missing(&self, host: &dyn Host) -> Result<(), HostFailure> {
-        call!(self.0, list => list.create_if_missing(host))
+        match &self.0 {
+            ListIn::SharedData(list) => list.create_if_missing(host),
+            ListIn::Etcd(_) => Ok(()),
+        }
     }
 
     /// Adds an impersonation that has just begun, unless its spend has listed it: see
@@ -54,14 +62,17 @@ impl List {
         entry: &LiveImpersonation,
     ) -> Result<Listed, HostFailure> {
         match &self.0 {
-            Adapter::Local(list) => list.insert(host, entry),
-            Adapter::Etcd(_) => Ok(Listed::Yes),
+            ListIn::SharedData(list) => list.insert(host, entry),
+            ListIn::Etcd(_) => Ok(Listed::Yes),
         }
     }
 
     /// Returns true if every live impersonation is listed.
     pub(crate) fn is_complete(&self, host: &dyn Host) -> Result<bool, HostFailure> {
-        call!(self.0, list => list.is_complete(host))
+        match &self.0 {
+            ListIn::SharedData(list) => list.is_complete(host),
+            ListIn::Etcd(_) => Ok(true),
+        }
     }
 
     /// Finds the impersonation with this id, if it is listed and has not expired.
@@ -70,7 +81,10 @@ impl List {
         context: &Context,
         id: &str,
     ) -> Result<Option<LiveImpersonation>, StoreFailure> {
-        call!(self.0, list => list.find(context, id).await)
+        match &self.0 {
+            ListIn::SharedData(list) => Ok(list.find(context.host(), id)?),
+            ListIn::Etcd(list) => list.find(context, id).await,
+        }
     }
 
     /// Reads a page of the list, from `place` on: at most `limit` of the impersonations that
@@ -82,7 +96,10 @@ impl List {
         limit: usize,
         wanted: impl FnMut(&LiveImpersonation) -> bool,
     ) -> Result<Page, StoreFailure> {
-        call!(self.0, list => list.page(context, place, limit, wanted).await)
+        match &self.0 {
+            ListIn::SharedData(list) => Ok(list.page(context.host(), place, limit, wanted)?),
+            ListIn::Etcd(list) => list.page(context, place, limit, wanted).await,
+        }
     }
 
     /// Shows every live impersonation to `see`, but stops after half a second. Returns true if it

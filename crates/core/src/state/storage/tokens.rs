@@ -3,11 +3,11 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::{Adapter, call};
 use crate::host::{Host, UnixTime};
+use crate::metrics;
 use crate::secret::Digest;
 use crate::state::etcd::{EtcdTokens, Server};
-use crate::state::local::LocalTokens;
+use crate::state::local::{Census, SlotTable};
 use crate::state::remote::Beside;
 use crate::state::store::{
     Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NotDecided, NotSpent, NotStored,
@@ -20,13 +20,26 @@ use crate::step::Context;
 ///
 /// The verbs are `async` because a remote store takes a round trip. Shared data answers at once.
 #[derive(Debug)]
-pub struct Store(Adapter<LocalTokens, Box<EtcdTokens>>);
+pub struct Store(TokensIn);
+
+#[derive(Debug)]
+enum TokensIn {
+    SharedData {
+        slots: SlotTable,
+        census: Census,
+        /// The lifetime of a token that nobody needs to decide about.
+        lifetime: Duration,
+    },
+    Etcd(Box<EtcdTokens>),
+}
 
 impl Store {
     /// The store in Envoy's shared data of the service that `tenant` names: a table for `capacity`
     /// outstanding tokens.
     pub fn shared_data(tenant: &str, capacity: u32, lifetimes: impl Into<Lifetimes>) -> Self {
-        Self(Adapter::Local(LocalTokens::new(tenant, capacity, lifetimes.into())))
+        let Lifetimes { usual, longest } = lifetimes.into();
+        let slots = SlotTable::new(tenant, capacity, longest);
+        Self(TokensIn::SharedData { slots, census: Census::default(), lifetime: usual })
     }
 
     /// The store in etcd of the service that `tenant` names. A record outlives its token by
@@ -38,12 +51,12 @@ impl Store {
         afterlife: Duration,
     ) -> Self {
         let lifetimes = lifetimes.into();
-        Self(Adapter::Etcd(Box::new(EtcdTokens::new(server, tenant, lifetimes, afterlife))))
+        Self(TokensIn::Etcd(Box::new(EtcdTokens::new(server, tenant, lifetimes, afterlife))))
     }
 
     /// Returns true if the tokens are outside Envoy, so that calls can fail on the way.
     pub(crate) const fn is_remote(&self) -> bool {
-        !matches!(self.0, Adapter::Local(_))
+        matches!(self.0, TokensIn::Etcd(_))
     }
 
     /// Stores a new token.
@@ -54,8 +67,12 @@ impl Store {
         grant: Grant,
         expires_at: UnixTime,
     ) -> Result<(SubjectToken, TokenId), NotStored> {
-        let minted = call!(self.0, tokens => tokens.mint(context, mint, grant, expires_at).await);
-        let (token, digest) = minted?;
+        let (token, digest) = match &self.0 {
+            TokensIn::SharedData { slots, .. } => {
+                slots.mint(context.host(), mint, grant, expires_at)?
+            }
+            TokensIn::Etcd(tokens) => tokens.mint(context, mint, grant, expires_at).await?,
+        };
         let id = token.id(&digest);
         Ok((token, id))
     }
@@ -69,10 +86,14 @@ impl Store {
         review: Review,
         expires_at: UnixTime,
     ) -> Result<(SubjectToken, TokenId), NotStored> {
-        let minted = call!(self.0, tokens => {
-            tokens.mint_for_review(context, mint, grant, review, expires_at).await
-        });
-        let (token, digest) = minted?;
+        let (token, digest) = match &self.0 {
+            TokensIn::SharedData { slots, .. } => {
+                slots.mint_for_review(context.host(), mint, grant, review, expires_at)?
+            }
+            TokensIn::Etcd(tokens) => {
+                tokens.mint_for_review(context, mint, grant, review, expires_at).await?
+            }
+        };
         let id = token.id(&digest);
         Ok((token, id))
     }
@@ -83,7 +104,10 @@ impl Store {
         context: &Context,
         id: &TokenId,
     ) -> Result<Option<Known>, StoreFailure> {
-        call!(self.0, tokens => tokens.known(context, id).await)
+        match &self.0 {
+            TokensIn::SharedData { slots, .. } => Ok(slots.known(context.host(), id)?),
+            TokensIn::Etcd(tokens) => tokens.known(context, id).await,
+        }
     }
 
     /// Changes the review of the token that `id` names, atomically. `decide` makes the new review
@@ -95,7 +119,10 @@ impl Store {
         id: &TokenId,
         mut decide: impl FnMut(&Known) -> Option<Review>,
     ) -> Result<Option<Known>, NotDecided> {
-        call!(self.0, tokens => tokens.decide(context, id, &mut decide).await)
+        match &self.0 {
+            TokensIn::SharedData { slots, .. } => Ok(slots.decide(context.host(), id, decide)?),
+            TokensIn::Etcd(tokens) => tokens.decide(context, id, &mut decide).await,
+        }
     }
 
     /// Reads a page of the tokens that wait for a decision, for all users or for one, from `place` on:
@@ -108,7 +135,14 @@ impl Store {
         limit: usize,
         mut wanted: impl FnMut(&TokenId, &Known) -> bool,
     ) -> Result<WaitingPage, StoreFailure> {
-        call!(self.0, tokens => tokens.waiting(context, user_id, place, limit, &mut wanted).await)
+        match &self.0 {
+            TokensIn::SharedData { slots, .. } => {
+                Ok(slots.waiting(context.host(), user_id, place, limit, wanted)?)
+            }
+            TokensIn::Etcd(tokens) => {
+                tokens.waiting(context, user_id, place, limit, &mut wanted).await
+            }
+        }
     }
 
     /// Looks up a presented token by its digest.
@@ -118,7 +152,10 @@ impl Store {
         token: &SubjectToken,
         digest: &Digest,
     ) -> Result<Found, StoreFailure> {
-        call!(self.0, tokens => tokens.find(context, token, digest).await)
+        match &self.0 {
+            TokensIn::SharedData { slots, .. } => Ok(slots.find(context.host(), token, digest)?),
+            TokensIn::Etcd(tokens) => tokens.find(context, token, digest).await,
+        }
     }
 
     /// Looks up a token again that was found outstanding.
@@ -127,7 +164,12 @@ impl Store {
         context: &Context,
         found: &Outstanding,
     ) -> Result<Found, StoreFailure> {
-        call!(self.0, tokens => tokens.find_again(context, found).await)
+        match &self.0 {
+            TokensIn::SharedData { slots, .. } => {
+                Ok(slots.find_in(context.host(), found.slot(), &found.digest)?)
+            }
+            TokensIn::Etcd(tokens) => tokens.find_again(context, found).await,
+        }
     }
 
     /// Takes back the token that `id` names, if `theirs` allows it by the token's digest and mint.
@@ -138,7 +180,10 @@ impl Store {
         id: &TokenId,
         theirs: impl Fn(&Digest, &Mint) -> bool,
     ) -> Result<Cancelled, StoreFailure> {
-        call!(self.0, tokens => tokens.cancel(context, id, &theirs).await)
+        match &self.0 {
+            TokensIn::SharedData { slots, .. } => Ok(slots.cancel(context.host(), id, theirs)?),
+            TokensIn::Etcd(tokens) => tokens.cancel(context, id, &theirs).await,
+        }
     }
 
     /// Spends a token, if no other request has spent it since it was found. Only one caller gets
@@ -150,21 +195,29 @@ impl Store {
         exchange: Exchange,
         beside: Option<Beside>,
     ) -> Result<(), NotSpent> {
-        call!(self.0, tokens => tokens.spend(context, token, exchange, beside).await)
+        match &self.0 {
+            TokensIn::SharedData { slots, .. } => slots.spend(context.host(), token, exchange),
+            TokensIn::Etcd(tokens) => tokens.spend(context, token, exchange, beside).await,
+        }
     }
 
     /// Counts the next tokens in shared data, and sets the gauges when the count is complete.
     pub(crate) fn set_gauges(&self, host: &dyn Host) {
-        call!(self.0, tokens => tokens.set_gauges(host));
+        let TokensIn::SharedData { slots, census, lifetime } = &self.0 else { return };
+        let Ok(Some(occupancy)) = census.tick(host, slots) else { return };
+        occupancy.set_gauges(host, *lifetime);
+        host.set(metrics::CAPACITY, u64::from(slots.capacity()));
     }
 
     /// Returns true if this VM is to call [`Self::count`] now.
     pub fn counts(&self, host: &dyn Host) -> bool {
-        call!(self.0, tokens => tokens.counts(host))
+        matches!(&self.0, TokensIn::Etcd(tokens) if tokens.counts(host))
     }
 
     /// Counts the next tokens of a remote store, and sets the gauges when the count is complete.
     pub async fn count(&self, context: &Context) {
-        call!(self.0, tokens => tokens.count(context).await);
+        if let TokensIn::Etcd(tokens) = &self.0 {
+            tokens.count(context).await;
+        }
     }
 }

@@ -36,7 +36,7 @@ fn entry(number: usize, expires_at: UnixTime) -> LiveImpersonation {
 fn walk(world: &FakeHost, list: &LocalList, limit: usize) -> Vec<LiveImpersonation> {
     let (mut all, mut place) = (Vec::new(), None);
     loop {
-        let page = list.read_page(world, place, limit, |_| true).unwrap();
+        let page = list.page(world, place, limit, |_| true).unwrap();
         assert!(page.entries.len() <= limit);
         all.extend(page.entries);
         let Some(next) = page.next else { return all };
@@ -51,7 +51,7 @@ fn every_page_goes_on_where_the_one_before_ended() {
     let entries: Vec<_> = (0..64).map(|number| entry(number, START.after(HOUR))).collect();
     for entry in &entries {
         assert_eq!(list.insert(&world, entry), Ok(Listed::Yes));
-        assert_eq!(list.look_up(&world, &entry.id), Ok(Some(entry.clone())));
+        assert_eq!(list.find(&world, &entry.id), Ok(Some(entry.clone())));
     }
     for limit in [1, 2, 7, 63, 64, 65] {
         let mut found = walk(&world, &list, limit);
@@ -65,7 +65,7 @@ fn every_page_goes_on_where_the_one_before_ended() {
 fn a_list_as_large_as_the_default_is_one_page() {
     let (world, list) = (FakeHost::default(), list(65_536));
     list.insert(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
-    let page = list.read_page(&world, None, 10, |_| true).unwrap();
+    let page = list.page(&world, None, 10, |_| true).unwrap();
     assert_eq!((page.entries.len(), page.next), (1, None));
 }
 
@@ -148,7 +148,7 @@ fn what_has_expired_is_neither_listed_nor_found_nor_kept() {
     list.insert(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
     world.now.set(START.after(HOUR));
     assert_eq!(walk(&world, &list, 10), []);
-    assert_eq!(list.look_up(&world, &entry(1, START).id), Ok(None));
+    assert_eq!(list.find(&world, &entry(1, START).id), Ok(None));
     assert_eq!(list.insert(&world, &entry(2, START.after(HOUR * 2))), Ok(Listed::Yes));
 }
 
