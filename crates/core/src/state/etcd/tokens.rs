@@ -27,6 +27,7 @@
 mod count;
 mod waiting;
 
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ use crate::state::shared_data::keys::Keys;
 use crate::state::store::{
     Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NONCE_LEN, NotSpent, NotStored,
     Origin, Outstanding, Record, Review, Seen, SeenRemotely, Slot, State, StoreFailure,
-    SubjectToken, TokenId, is_current,
+    SubjectToken, TokenId,
 };
 use crate::step::{Context, WhenCallerLeaves};
 
@@ -213,8 +214,8 @@ impl EtcdTokens {
         host.random(&mut secret)?;
         let digest = SubjectToken::remote_digest(&secret);
         let key = self.key(&digest);
-        let waits = review.as_ref().map(|_| self.waiting_keys(&digest, &mint, &grant));
         let record = Record::new(&digest, mint, State::Outstanding(grant)).reviewed(review);
+        let waits = self.waiting_keys(&record);
         let (bytes, _) = Value::encode(host, &record, expires_at, self.leases.kept())?;
         let keys = &self.server.record_keys;
         let mut ours = Vec::new();
@@ -294,22 +295,14 @@ impl EtcdTokens {
             let Some(kv) = found else { return Ok(Cancelled::NotTheirs) };
             let Value { expires_at, record, kept, .. } =
                 Value::read(&self.server.record_keys, &kv)?;
-            let digest = record.digest();
-            if !id.names(&digest) {
+            if !id.names(&record.digest()) {
                 return Err(RemoteFailure::UnknownRecord.into());
             }
-            if !theirs(&digest, &record.mint) {
-                return Ok(Cancelled::NotTheirs);
-            }
-            let grant = match record.state {
-                State::Spent(exchange) => return Ok(Cancelled::Spent(record.mint, exchange)),
-                State::Cancelled => return Ok(Cancelled::Yes(record.mint)),
-                State::Outstanding(grant) => grant,
+            let waited = self.waiting_keys(&record);
+            let record = match record.cancel(theirs) {
+                ControlFlow::Continue(record) => record,
+                ControlFlow::Break(answer) => return Ok(answer),
             };
-            let waited = record.review.as_ref();
-            let waited = waited.map(|_| self.waiting_keys(&digest, &record.mint, &grant));
-            let record =
-                Record::new(&digest, record.mint, State::Cancelled).reviewed(record.review);
             let replaced =
                 self.replace(context, &kv, (&record, expires_at, kept), waited, &mut attempts);
             match replaced.await.map_err(Unanswered::failure)? {
@@ -366,13 +359,14 @@ impl EtcdTokens {
     ) -> Result<(), NotSpent> {
         let host = context.host();
         let Seen::Remote(seen) = token.seen else { return Err(NotSpent::Forgotten) };
-        if !is_current(&token.mint, token.expires_at, host.now()) {
-            return Err(NotSpent::Expired);
-        }
+        let (digest, expires_at) = (token.digest, token.expires_at);
+        let waited = token.review.as_ref();
+        let waited = waited.map(|_| self.keys_of_waiting(&digest, &token.mint, &token.grant));
+        let record = Record::spend(token, exchange, host.now())?;
         let mut attempts = self.server.attempts(host, SPEND);
         // The record and the key beside it are needed for as long as the access token is live. The
         // lease may be from an Envoy whose access tokens have a shorter life.
-        let needed_until = beside.as_ref().map_or(token.expires_at, |beside| beside.needed_until);
+        let needed_until = beside.as_ref().map_or(expires_at, |beside| beside.needed_until);
         let seen_kept = Kept::new(seen.kept);
         let (lease, kept) = if needed_until <= seen_kept.until(seen.lease) {
             (seen.lease, seen_kept)
@@ -381,12 +375,8 @@ impl EtcdTokens {
             let lease = self.server.lease(context, &self.leases, &attempts, go_on).await;
             (lease.map_err(|unanswered| unanswered.failure())?, self.leases.kept())
         };
-        let key = self.key(&token.digest);
-        let waited = token.review.as_ref();
-        let waited = waited.map(|_| self.waiting_keys(&token.digest, &token.mint, &token.grant));
-        let record =
-            Record::new(&token.digest, token.mint, State::Spent(exchange)).reviewed(token.review);
-        let (bytes, nonce) = Value::encode(host, &record, token.expires_at, kept)?;
+        let key = self.key(&digest);
+        let (bytes, nonce) = Value::encode(host, &record, expires_at, kept)?;
         let bound = Bound {
             key: &key,
             lease,
@@ -408,7 +398,7 @@ impl EtcdTokens {
                 self.server.call(context, &TXN, &txn, timeout, WhenCallerLeaves::GoOn).await;
             match answer {
                 Ok(answer) if answer.succeeded => return Ok(()),
-                Ok(answer) => return self.settle(&answer, &token.digest, nonce, unknown),
+                Ok(answer) => return self.settle(&answer, &digest, nonce, unknown),
                 Err(Unanswered::NotDone(failure)) => {
                     // This attempt did nothing. The attempts before it may have spent the token.
                     let failure =
@@ -474,15 +464,13 @@ impl EtcdTokens {
             return Err(unknown.map_or(NotSpent::Expired, NotSpent::Unknown));
         };
         let Value { record, nonce, .. } = self.open(kv, digest)?;
-        match record.state {
-            State::Spent(_) if nonce == ours => Ok(()),
-            State::Spent(winner) => Err(NotSpent::Already(Box::new((record.mint, winner)))),
-            // No attempt of this request was first, whichever answers got lost.
-            State::Cancelled => Err(NotSpent::Cancelled),
-            // The record was put back by hand, or from a backup. The token is unspent, and can be
-            // found again.
-            State::Outstanding(_) => Err(NotSpent::Store(RemoteFailure::UnknownRecord.into())),
+        if nonce == ours && matches!(record.state, State::Spent(_)) {
+            return Ok(());
         }
+        // No attempt of this request was first, whichever answers got lost. If the token is
+        // outstanding, its record was put back by hand, or from a backup: it can be found again.
+        let put_back = || NotSpent::Store(RemoteFailure::UnknownRecord.into());
+        Err(record.first_change().unwrap_or_else(put_back))
     }
 
     /// Reads the record of the token with this digest.

@@ -23,6 +23,7 @@
 //! second exchange is told from a guess.
 
 use std::cell::Cell;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::waiting::{self, Entry};
@@ -34,7 +35,7 @@ use crate::state::shared_data::{Change, Read, update, update_read};
 use crate::state::store::{
     Cancelled, Exchange, Found, Grant, Known, MOST_HELD, Mint, NONCE_LEN, NotSpent, NotStored,
     Occupancy, Outstanding, Record, Review, Seen, Slot, Standing, State, SubjectToken, TokenId,
-    Waiting, WaitingPage, is_current,
+    Waiting, WaitingPage,
 };
 
 /// The number of slots of a page. A page is read and written whole: 1 KiB costs little more than a
@@ -266,7 +267,7 @@ impl SlotTable {
                 return Ok(Change::Keep(None));
             };
             let Some(review) = decide(&known) else { return Ok(Change::Keep(Some(known))) };
-            known.record = known.record.reviewed(Some(Box::new(review)));
+            known.decide(review);
             let bytes = known.record.encode(known.expires_at);
             let bytes = bytes.ok_or(HostFailure("memory for a record"))?;
             Ok::<_, HostFailure>(Change::Write(bytes, Some(known)))
@@ -330,17 +331,13 @@ impl SlotTable {
             else {
                 return keep(Cancelled::NotTheirs);
             };
-            let digest = record.digest();
-            if !id.names(&digest) || !theirs(&digest, &record.mint) {
+            if !id.names(&record.digest()) {
                 return keep(Cancelled::NotTheirs);
             }
-            match record.state {
-                State::Spent(exchange) => return keep(Cancelled::Spent(record.mint, exchange)),
-                State::Cancelled => return keep(Cancelled::Yes(record.mint)),
-                State::Outstanding(_) => {}
-            }
-            let record =
-                Record::new(&digest, record.mint, State::Cancelled).reviewed(record.review);
+            let record = match record.cancel(&theirs) {
+                ControlFlow::Continue(record) => record,
+                ControlFlow::Break(answer) => return keep(answer),
+            };
             let bytes = record.encode(expires_at).ok_or(HostFailure("memory for a record"))?;
             let is_free = record.review.is_none();
             Ok(Change::Write(bytes, (Cancelled::Yes(record.mint), is_free)))
@@ -369,20 +366,16 @@ impl SlotTable {
         exchange: Exchange,
     ) -> Result<(), NotSpent> {
         let Seen::Slot(slot, version) = token.seen else { return Err(NotSpent::Forgotten) };
-        if !is_current(&token.mint, token.expires_at, host.now()) {
-            return Err(NotSpent::Expired);
-        }
-        let key = self.keys.slot(slot);
-        let record =
-            Record::new(&token.digest, token.mint, State::Spent(exchange)).reviewed(token.review);
-        let bytes = record.encode(token.expires_at).ok_or(HostFailure("memory for a record"))?;
+        let (key, digest, expires_at) = (self.keys.slot(slot), token.digest, token.expires_at);
+        let record = Record::spend(token, exchange, host.now())?;
+        let bytes = record.encode(expires_at).ok_or(HostFailure("memory for a record"))?;
         match host.compare_and_set(&key, &bytes, Expected::Version(version))? {
             Swap::Done => {
                 // From here on the token is spent.
                 self.let_go(host, slot);
                 Ok(())
             }
-            Swap::Lost => Err(self.winner(host, &key, &token.digest)?),
+            Swap::Lost => Err(self.winner(host, &key, &digest)?),
         }
     }
 
@@ -390,11 +383,9 @@ impl SlotTable {
     fn winner(&self, host: &dyn Host, key: &str, ours: &Digest) -> Result<NotSpent, HostFailure> {
         let slot = host.get(key)?.and_then(|(bytes, _)| Slot::decode(&bytes));
         Ok(match slot.and_then(|slot| slot.record) {
-            Some(record) if record.digest().matches(ours) => match record.state {
-                State::Spent(exchange) => NotSpent::Already(Box::new((record.mint, exchange))),
-                State::Cancelled => NotSpent::Cancelled,
-                State::Outstanding(_) => NotSpent::Expired,
-            },
+            Some(record) if record.digest().matches(ours) => {
+                record.first_change().unwrap_or(NotSpent::Expired)
+            }
             // The token had not expired a moment ago, so it was spent before its slot was taken
             // again.
             _ => NotSpent::Forgotten,

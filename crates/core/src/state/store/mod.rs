@@ -7,6 +7,7 @@
 //! deleted and created again is not the record of this token. The store keeps the SHA-256 of a
 //! token, never the token.
 
+mod change;
 mod outcome;
 mod record;
 mod review;
@@ -18,7 +19,7 @@ pub use outcome::{
 };
 pub(crate) use outcome::{MOST_HELD, Seen, SeenRemotely, Standing, Waiting, WaitingPage};
 pub use record::{Exchange, Grant, Mint};
-pub(crate) use record::{Record, Slot, State, is_current};
+pub(crate) use record::{Record, Slot, State};
 pub use review::{Choice, NotCounted, Person, Review};
 pub(crate) use review::{Decided, Verdict};
 pub(crate) use token::PREFIX;

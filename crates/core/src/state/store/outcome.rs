@@ -266,11 +266,6 @@ impl Known {
         self.record.review.is_some()
     }
 
-    /// Sets the review.
-    pub(crate) fn decide(&mut self, review: Review) {
-        self.record.review = Some(Box::new(review));
-    }
-
     /// The token as one that people can still decide about; `None` if it is no such token.
     fn under_review(&self, now: UnixTime) -> Option<(About<'_>, &Review)> {
         let State::Outstanding(grant) = &self.record.state else { return None };

@@ -55,8 +55,24 @@ impl EtcdTokens {
         Ok(usize::try_from(answer.count).unwrap_or(usize::MAX))
     }
 
+    /// The keys by which people find the token of this record; `None` if nobody needs to decide
+    /// about it, or can any more.
+    pub(super) fn waiting_keys(&self, record: &Record) -> Option<[Vec<u8>; 2]> {
+        match &record.state {
+            State::Outstanding(grant) if record.review.is_some() => {
+                Some(self.keys_of_waiting(&record.digest(), &record.mint, grant))
+            }
+            _ => None,
+        }
+    }
+
     /// The keys by which people find a token that somebody must decide about.
-    pub(super) fn waiting_keys(&self, digest: &Digest, mint: &Mint, grant: &Grant) -> [Vec<u8>; 2] {
+    pub(super) fn keys_of_waiting(
+        &self,
+        digest: &Digest,
+        mint: &Mint,
+        grant: &Grant,
+    ) -> [Vec<u8>; 2] {
         let id = TokenId::new(digest, None);
         let folders = [self.folder_of(&mint.caller), self.folder_for(&grant.user_id)];
         folders.map(|folder| format!("{folder}{id}").into_bytes())
@@ -132,16 +148,10 @@ impl EtcdTokens {
                 return Ok(Some(known));
             }
             let Some(review) = decide(&known) else { return Ok(Some(known)) };
-            let is_denied = review.verdict() == Verdict::Denied;
-            ours = Some(Box::new(review));
-            known.record = known.record.reviewed(ours.clone());
-            let Record { mint, state, .. } = &known.record;
-            let waited = match state {
-                State::Outstanding(grant) if is_denied => {
-                    Some(self.waiting_keys(&known.record.digest(), mint, grant))
-                }
-                _ => None,
-            };
+            known.decide(review);
+            ours.clone_from(&known.record.review);
+            let is_denied = known.record.verdict() == Verdict::Denied;
+            let waited = if is_denied { self.waiting_keys(&known.record) } else { None };
             let written = (&known.record, known.expires_at, kept);
             match self.replace(context, &kv, written, waited, &mut attempts).await? {
                 Replaced::Yes => return Ok(Some(known)),
