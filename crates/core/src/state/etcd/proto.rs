@@ -31,7 +31,7 @@ pub(crate) struct KeyValue {
 }
 
 impl KeyValue {
-    /// What this write of the key that every revocation writes says about the last revocation.
+    /// Reads the last revocation from this write of the key that every revocation writes.
     pub(crate) fn as_last_revocation(&self, seen_at: Revision) -> LastRevocation {
         LastRevocation {
             revision: Revision::new(self.mod_revision),

@@ -19,8 +19,9 @@
 //! A token is taken back in the same way: a transaction replaces the outstanding record by the
 //! cancelled one. So a token is either spent or taken back.
 //!
-//! A token with a review changes with each decision about it, by such a transaction. Nobody writes it
-//! between its last approval and its spend. See [`waiting`] for the keys by which people find it.
+//! A token with a review changes with each decision about it, by such a transaction. Nobody writes
+//! it between its last approval and its spend. See [`waiting`] for the keys by which people find
+//! it.
 //!
 //! A spend is settled even if its caller has left: see [`Context::call_to_the_end`].
 
@@ -313,8 +314,8 @@ impl EtcdTokens {
     }
 
     /// Replaces the record in `kv` by another one, and deletes the keys by which it is found, if
-    /// `waited` names them. If an answer got lost, the record may have been replaced all the same, and
-    /// its reader finds out.
+    /// `waited` names them. If an answer got lost, the record may have been replaced all the same,
+    /// and its reader finds out.
     async fn replace(
         &self,
         context: &Context,

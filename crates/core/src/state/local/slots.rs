@@ -253,8 +253,8 @@ impl SlotTable {
         Ok(bytes.and_then(|(bytes, _)| read_known(&bytes, id)))
     }
 
-    /// Changes the review of the token that `id` names. `decide` makes the new review from the token
-    /// as it is; `None` to leave it. Returns the token as it is then.
+    /// Changes the review of the token that `id` names. `decide` makes the new review from the
+    /// token as it is; `None` to leave it. Returns the token as it is then.
     pub fn decide(
         &self,
         host: &dyn Host,
@@ -275,8 +275,8 @@ impl SlotTable {
         decided?.ok_or(HostFailure("to decide about a token"))
     }
 
-    /// Reads a page of the tokens that wait for a decision, for all users or for one: at most `limit`
-    /// that `wanted` accepts.
+    /// Reads a page of the tokens that wait for a decision, for all users or for one: at most
+    /// `limit` that `wanted` accepts.
     pub(crate) fn waiting(
         &self,
         host: &dyn Host,

@@ -1,13 +1,13 @@
 //! Which slots hold tokens with a review, in one Envoy.
 //!
 //! Shared data has no search, so the tokens that wait for a decision need two indexes. Both are
-//! hints: **only the record in the slot counts.** Mints alone write them, so a decision, an exchange
-//! or a worker that dies leaves no entry that would have to be repaired. An entry of a token that is
-//! decided, spent or expired is passed over by readers, and dropped by a later mint.
+//! hints: **only the record in the slot counts.** Mints alone write them, so a decision, an
+//! exchange or a worker that dies leaves no entry that would have to be repaired. An entry of a
+//! token that is decided, spent or expired is passed over by readers, and dropped by a later mint.
 //!
-//! In the first index the hash of the caller picks the bucket, and each caller has a share of its own
-//! in it. So no caller uses up the space of the others. In the second, the hash of the user picks the
-//! bucket. So a user is answered after one read, however much waits for others.
+//! In the first index the hash of the caller picks the bucket, and each caller has a share of its
+//! own in it. So no caller uses up the space of the others. In the second, the hash of the user
+//! picks the bucket. So a user is answered after one read, however much waits for others.
 
 use crate::host::{Host, HostFailure, SharedData, UnixTime};
 use crate::secret::Digest;
@@ -18,12 +18,12 @@ use crate::state::store::TokenId;
 /// The number of buckets by caller, each a key.
 pub(super) const BUCKETS: u32 = 256;
 
-/// The number of buckets by user, each a key. Many callers may mint for one bucket's users, so there
-/// are more of these.
+/// The number of buckets by user, each a key. Many callers may mint for one bucket's users, so
+/// there are more of these.
 const USER_BUCKETS: u32 = 1024;
 
-/// The number of entries of a bucket by user that a mint looks at. Each mint adds one entry and drops
-/// up to this many that are not held any more, so most entries of a bucket are held.
+/// The number of entries of a bucket by user that a mint looks at. Each mint adds one entry and
+/// drops up to this many that are not held any more, so most entries of a bucket are held.
 const LOOKED_AT: usize = 4;
 
 /// The number of attempts to write a bucket while other workers write it, too.
@@ -32,8 +32,8 @@ const ATTEMPTS: usize = 64;
 /// The format of a bucket.
 const VERSION: u8 = 1;
 
-/// The length of an entry: the hash of the caller or user, the beginning of the token's digest, its slot, and the
-/// second after which it has expired.
+/// The length of an entry: the hash of the caller or user, the beginning of the token's digest, its
+/// slot, and the second after which it has expired.
 const ENTRY: usize = 8 + TokenId::DIGEST_BYTES + 4 + 4;
 
 /// A token in the index.

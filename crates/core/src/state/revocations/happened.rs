@@ -1,9 +1,9 @@
 //! An event of which a sender has told, and whose work it may end.
 //!
-//! An issuer's people are named by its `name_prefix`: one issuer has one prefix, and of all prefixes
-//! that an accepted name begins with, the longest belongs to its issuer ([`names`]). So a name alone
-//! says whose person it names, in a row as well as in `act.sub`, `act.sid` and `sub` of an access
-//! token. Neither needs the issuer beside the name, and no token leaves open whose it is.
+//! An issuer's people are named by its `name_prefix`: one issuer has one prefix, and of all
+//! prefixes that an accepted name begins with, the longest belongs to its issuer ([`names`]). So a
+//! name alone says whose person it names, in a row as well as in `act.sub`, `act.sid` and `sub` of
+//! an access token. Neither needs the issuer beside the name, and no token leaves open whose it is.
 //!
 //! [`names`]: crate::statement::Names
 
@@ -70,8 +70,8 @@ pub enum Extent {
 /// An event of which a sender has told: it ends what a revocation names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Happened {
-    /// The time of the event by its sender's clock, in milliseconds since the epoch. It lies at most
-    /// [`CLOCKS_APART`](super::CLOCKS_APART) ahead of the clock of the Envoy that was told.
+    /// The time of the event by its sender's clock, in milliseconds since the epoch. It lies at
+    /// most [`CLOCKS_APART`](super::CLOCKS_APART) ahead of the clock of the Envoy that was told.
     pub at_millis: u64,
     /// The sender.
     pub sender: String,

@@ -63,8 +63,8 @@ pub(crate) fn update_read<T, E: From<HostFailure>>(
     outcome.filter(|_| has_ended).transpose()
 }
 
-/// The loop of [`update`], which all changes share. `change` returns the bytes to write, or `None` if
-/// nothing is to be written. Returns false after `attempts` lost writes.
+/// The loop of [`update`], which all changes share. `change` returns the bytes to write, or `None`
+/// if nothing is to be written. Returns false after `attempts` lost writes.
 #[inline(never)]
 fn swap(
     shared: &(impl SharedData + ?Sized),

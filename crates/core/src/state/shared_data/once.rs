@@ -93,8 +93,8 @@ impl SeenOnce {
         Ok(live.any(|entry| place.is_of(entry)))
     }
 
-    /// Remembers `id` until `until`, for a caller to whom a forgotten id does no harm: a full bucket
-    /// forgets the id that it would forget next.
+    /// Remembers `id` until `until`, for a caller to whom a forgotten id does no harm: a full
+    /// bucket forgets the id that it would forget next.
     pub(crate) fn remember(
         &self,
         host: &dyn Host,
@@ -114,8 +114,8 @@ impl SeenOnce {
         remembered?.ok_or(NotRemembered::Host(CONTENDED))
     }
 
-    /// Returns true for the first caller that presents `id`, and remembers the id until `until`. The
-    /// id counts against the share of `owner`.
+    /// Returns true for the first caller that presents `id`, and remembers the id until `until`.
+    /// The id counts against the share of `owner`.
     ///
     /// `id` must also name its issuer if several issue ids of this kind. Call this after the
     /// signature over the id has been verified: otherwise strangers could fill the memory.

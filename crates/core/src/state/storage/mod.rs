@@ -1,9 +1,9 @@
 //! The choice of an adapter for subject tokens, revocations and impersonations.
 //!
 //! `store`, `revocations` and `impersonations` are the vocabulary, and name no adapter. An adapter
-//! is a folder: `local` for one Envoy, `etcd` for many. No module outside names an adapter. There is
-//! no trait for both: a table of slots and a store with leases differ in kind, and a verb that one
-//! of them does not need is not written for it. A new adapter is a folder, and an arm in each
+//! is a folder: `local` for one Envoy, `etcd` for many. No module outside names an adapter. There
+//! is no trait for both: a table of slots and a store with leases differ in kind, and a verb that
+//! one of them does not need is not written for it. A new adapter is a folder, and an arm in each
 //! function here.
 
 mod impersonations;

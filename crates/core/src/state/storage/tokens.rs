@@ -125,8 +125,9 @@ impl Store {
         }
     }
 
-    /// Reads a page of the tokens that wait for a decision, for all users or for one, from `place` on:
-    /// at most `limit` that `wanted` accepts. What waits for others costs nothing to read for one.
+    /// Reads a page of the tokens that wait for a decision, for all users or for one, from `place`
+    /// on: at most `limit` that `wanted` accepts. What waits for others costs nothing to read for
+    /// one.
     pub(crate) async fn waiting(
         &self,
         context: &Context,

@@ -62,7 +62,7 @@ pub struct Outstanding {
     pub mint: Mint,
     /// The rights that the token grants.
     pub grant: Grant,
-    /// What people have decided; `None` if nobody needed to. Nobody is missing.
+    /// The decisions about the token; `None` if it needed none. All required decisions are there.
     pub(crate) review: Option<Box<Review>>,
 }
 
@@ -223,9 +223,9 @@ impl Known {
         }
     }
 
-    /// Adds the choice of a person to the review of the token. Returns `None` if the review has this
-    /// choice already. Nobody can decide about a token that has no review, has expired, is spent or
-    /// taken back.
+    /// Adds the choice of a person to the review of the token. Returns `None` if the review has
+    /// this choice already. Nobody can decide about a token that has no review, has expired, is
+    /// spent or taken back.
     pub fn with(
         &self,
         person: &Person<'_>,

@@ -99,7 +99,7 @@ pub(crate) struct Record {
     digest: [u8; 32],
     pub(crate) mint: Mint,
     pub(crate) state: State,
-    /// What people decide about the token; `None` if nobody needs to. The token keeps it until its
+    /// The decisions about the token; `None` if it needs none. The token keeps them until its
     /// record is gone.
     #[serde(skip)]
     pub(crate) review: Option<Box<Review>>,
@@ -121,7 +121,8 @@ impl Record {
         Self { review, ..self }
     }
 
-    /// The result of all decisions until now. A token that nobody needs to decide about is approved.
+    /// The result of all decisions until now. A token that nobody needs to decide about is
+    /// approved.
     pub(crate) fn verdict(&self) -> Verdict {
         self.review.as_ref().map_or(Verdict::Approved, |review| review.verdict())
     }

@@ -70,7 +70,7 @@ pub struct Person<'p> {
     pub may_approve: bool,
 }
 
-/// What a person says.
+/// The decision of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// The impersonation may begin, as far as this person is concerned.

@@ -2,9 +2,9 @@
 //!
 //! The keys of a source are below one key of its own, in the order of time, each with a tag of its
 //! person. So one range has the older half of a source, and one range for each event has the events
-//! about sessions of a person. One transaction deletes these ranges and puts the key that stands for
-//! them. It does so only if none of the deleted keys was written since this Envoy knew them all: if
-//! another Envoy does the same at once, one of the two succeeds.
+//! about sessions of a person. One transaction deletes these ranges and puts the key that stands
+//! for them. It does so only if none of the deleted keys was written since this Envoy knew them
+//! all: if another Envoy does the same at once, one of the two succeeds.
 
 use std::time::Duration;
 

@@ -51,7 +51,7 @@ enum Stream {
     GivenUp,
 }
 
-/// What is to be done about the stream.
+/// The next action on the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tend {
     /// Nothing.

@@ -3,12 +3,12 @@
 //! Beside the record of a token with a review there are two keys without a value,
 //! `<prefix>waiting/<namespace>/<hash of the caller>/<id of the token>` and
 //! `<prefix>waiting/<namespace>.users/<hash of the user>/<id of the token>`. They are hints: **only
-//! the record counts**, and a key without a record of a waiting token is passed over. The transaction
-//! that mints the token writes the keys, on the lease of the token. Those that deny, spend or take
-//! back the token delete them. So the keys of one caller can be counted, and no caller fills etcd
-//! with tokens that nobody decides about. Mints at the same moment are not counted by each other, so a
-//! caller can exceed its share by as many as it sends at once. A user is answered from their own keys,
-//! however much waits for others.
+//! the record counts**, and a key without a record of a waiting token is passed over. The
+//! transaction that mints the token writes the keys, on the lease of the token. Those that deny,
+//! spend or take back the token delete them. So the keys of one caller can be counted, and no
+//! caller fills etcd with tokens that nobody decides about. Mints at the same moment are not
+//! counted by each other, so a caller can exceed its share by as many as it sends at once. A user
+//! is answered from their own keys, however much waits for others.
 
 use super::{EtcdTokens, FIND, Replaced, SPEND, Value};
 use crate::host::UnixTime;

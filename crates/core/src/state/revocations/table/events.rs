@@ -1,7 +1,7 @@
 //! The rows of events.
 //!
-//! An event ends what was issued until the event's own time, by its sender's clock, which may differ
-//! from an Envoy's by [`CLOCKS_APART`]. So its row ends what was issued until
+//! An event ends what was issued until the event's own time, by its sender's clock, which may
+//! differ from an Envoy's by [`CLOCKS_APART`]. So its row ends what was issued until
 //!
 //! - the event and [`CLOCKS_APART`], so that nothing lives on whose time is earlier only by the
 //!   Envoy's clock, and
@@ -23,8 +23,8 @@
 //! end is [`CLOCKS_APART`] after the event. The second takes the time, after the first is written,
 //! and *closes* the row at that time. An exchange that did not see the open row took its time
 //! before it was written, so its access token has ended when the row is closed. A worker that dies
-//! in between leaves a row that ends too much, for a minute; the sender had no answer, and closes it
-//! when it tries again. Anybody who has seen a row may close it.
+//! in between leaves a row that ends too much, for a minute; the sender had no answer, and closes
+//! it when it tries again. Anybody who has seen a row may close it.
 //!
 //! # Repetitions
 //!
@@ -44,8 +44,8 @@
 //!
 //! # Room
 //!
-//! Each sender has a share, and in it each person: see [`sources`]. Where a share is full, rows become
-//! one that ends more of the same people's work, never less, and nothing of anybody else's.
+//! Each sender has a share, and in it each person: see [`sources`]. Where a share is full, rows
+//! become one that ends more of the same people's work, never less, and nothing of anybody else's.
 
 mod sources;
 
@@ -221,8 +221,8 @@ pub(super) const fn are_about_actors(mask: Mask) -> bool {
     mask & EVENT != 0 && mask & (ACTOR | SESSION) != 0
 }
 
-/// Returns true if the row is that of an event which happened at that time or later, by the clock of
-/// its sender. An actor token that was issued at that time is too old.
+/// Returns true if the row is that of an event which happened at that time or later, by the clock
+/// of its sender. An actor token that was issued at that time is too old.
 pub(super) fn refuses(row: &Row, time: Option<UnixTime>) -> bool {
     time.zip(format::event(row)).is_some_and(|(time, at)| time <= at)
 }

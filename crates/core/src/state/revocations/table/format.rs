@@ -29,8 +29,8 @@ const OWNER_NAME: usize = MASK + NAME;
 /// The length of the longest head, which has every kind, without the owners and the sources.
 const HEAD: usize = 1 + 8 + 16 + END + 1 + 255 * KIND + 2 + 4;
 
-/// A row: its name, its end, the uptime at which it was made, the number of its owner, its lead, and
-/// the name of its person's row.
+/// A row: its name, its end, the uptime at which it was made, the number of its owner, its lead,
+/// and the name of its person's row.
 ///
 /// The lead is only that of an event: the milliseconds by which the row's end is later than
 /// [`CLOCKS_APART`] before the event, at most [`OPEN`]. An event on a sender's clock that is ahead

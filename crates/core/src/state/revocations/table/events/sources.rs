@@ -1,20 +1,20 @@
 //! The sources of events, and the room that each of them has.
 //!
-//! A source is one sender as it tells of the people of one issuer, as actors or as users. Each row of
-//! an event belongs to one source: that of the latest event that the row has. Rows are merged only
-//! with rows of the same source, so nobody's volume reaches what another issuer's people do:
+//! A source is one sender as it tells of the people of one issuer, as actors or as users. Each row
+//! of an event belongs to one source: that of the latest event that the row has. Rows are merged
+//! only with rows of the same source, so nobody's volume reaches what another issuer's people do:
 //!
 //! - A *person* has [`OF_PERSON`] rows for sessions in each source. One row more, and all of them
 //!   become one row of the person, which ends everything in which the person acts. The sender says
 //!   whose session ended, so that row ends all that its rows did.
-//! - A *source* has [`OF_SOURCE`] rows. One row more, and the older half becomes its cut-off. Each of
-//!   these rows names one of its people, so the cut-off ends all that the rows did: it ends what all
-//!   of its people began as actors, or what was begun in their names as users. If all sources
+//! - A *source* has [`OF_SOURCE`] rows. One row more, and the older half becomes its cut-off. Each
+//!   of these rows names one of its people, so the cut-off ends all that the rows did: it ends what
+//!   all of its people began as actors, or what was begun in their names as users. If all sources
 //!   together have more than [`EVENTS`] rows, the largest makes room. So a source with no more than
 //!   its part of the room never makes room for another.
-//! - A source of [others' people](Whose::Others) gets no cut-off: it would end what another issuer's
-//!   people do. It has [`OF_OTHERS`] rows. One event more is refused, and its sender is told so and
-//!   tries again.
+//! - A source of [others' people](Whose::Others) gets no cut-off: it would end what another
+//!   issuer's people do. It has [`OF_OTHERS`] rows. One event more is refused, and its sender is
+//!   told so and tries again.
 
 use std::time::Duration;
 
