@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::metrics;
 use crate::one_line::one_line;
 use crate::policy::Bounds;
-use crate::store::{Exchange, Mint};
+use crate::state::store::{Exchange, Mint};
 
 /// The operation that a request wants, for the audit log and the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

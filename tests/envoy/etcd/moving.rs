@@ -1,63 +1,63 @@
-//! A running Envoy changes from shared data to etcd: outstanding tokens survive.
+//! A running Envoy changes its store: what was issued before has ended.
 
-use std::sync::Barrier;
-use std::thread;
+use serde_json::{Value, json};
 
+use testkit::bootstrap::{Bootstrap, Cluster, Filter, Listener};
 use testkit::configuration::Configuration;
 use testkit::etcd::Etcd;
-use testkit::gateway::{Gateway, Options, exchange_form, exchange_request};
+use testkit::gateway::{exchange_form, exchange_request, mint_request, minted};
+use testkit::guarded::{
+    API, Begun, Guarded, Parties, filter_configuration, gateway_listener, guard_configuration,
+    guarded_listener,
+};
+use testkit::http::Request;
+use testkit::server::{Server, as_asked};
 use testkit::wait_for;
 
-use super::{assert_unavailable, cluster, configuration, events, gateway_at};
+use super::cluster;
+
+/// The listeners of a filter and a guard with this store.
+fn listeners(store: &Value) -> [Listener; 2] {
+    let Configuration(mut filter) = filter_configuration();
+    let mut guard = guard_configuration(&json!({}));
+    for configuration in [&mut filter, &mut guard] {
+        configuration["store"] = store.clone();
+    }
+    let filter = Filter::from(&Configuration(filter));
+    [gateway_listener(filter).watched(), guarded_listener(&guard).watched()]
+}
+
+fn status(guarded: &Guarded, begun: &Begun) -> u16 {
+    guarded.send_as(&begun.access_token, Request::get("/orders")).status
+}
 
 #[test]
-fn tokens_of_shared_data_are_good_for_one_exchange_after_the_change_to_etcd() {
-    const CONTENDERS: usize = 16;
+fn a_change_of_store_ends_what_was_issued_before() {
     let etcd = Etcd::start();
-    let clusters = vec![cluster(etcd.address)];
-    let options = Options { concurrency: 2, clusters, ..Options::default() };
-    let gateway = Gateway::try_start(&Configuration::default(), &options).unwrap();
-    let other = gateway_at(etcd.address, &configuration());
-    let [exchanged, spent_before, contended, kept] =
-        ["u-1", "u-2", "u-3", "u-4"].map(|user| gateway.mint(user));
-    gateway.assert_spendable(&spent_before, "before the change");
+    let stores = [json!({"shared_data": {}}), json!({"etcd": {"cluster": "etcd"}})];
+    let api = Server::start(API);
+    api.answer(as_asked);
+    let [filter, guard] = listeners(&stores[0]);
+    let bootstrap = Bootstrap::default().listener(guard).listener(filter).workers(2);
+    let to_api = Cluster::new(API, api.address).as_downstream();
+    let envoy = bootstrap.cluster(to_api).cluster(cluster(etcd.address)).start();
+    let guarded = Guarded { envoy, api };
+    for (changes, store) in [(1, &stores[1]), (2, &stores[0])] {
+        let parties = Parties::new();
+        let [live, ended] = [&Parties::new(), &parties].map(|parties| guarded.begin(parties));
+        guarded.revoke(&json!({"userId": parties.user}));
+        assert_eq!((status(&guarded, &live), status(&guarded, &ended)), (200, 401), "{store}");
+        let outstanding = minted(&guarded.send_to_filter(&mint_request("u-1")));
 
-    gateway.update(&configuration()).unwrap();
-    // Another Envoy does not know the token, and asking does not spend it.
-    assert_eq!(
-        other.exchange(&exchange_form(&exchanged)).refusal(),
-        (400, "invalid_request".into())
-    );
-    assert_eq!(events(&other).pop().unwrap()["reason"], "subject_token_unknown");
-    gateway.assert_spendable(&exchanged, "minted before the change");
-    for token in [&exchanged, &spent_before] {
-        gateway.assert_spent(token, "presented again after the change");
-        assert_eq!(events(&gateway).pop().unwrap()["reason"], "subject_token_spent");
+        for listener in listeners(store) {
+            guarded.envoy.update(listener).unwrap();
+        }
+        let refused = guarded.send_to_filter(&exchange_request(&exchange_form(&outstanding)));
+        assert_eq!(refused.refusal(), (400, "invalid_request".into()), "{store}");
+        let unknown = guarded.envoy.log().matches("\"reason\":\"subject_token_unknown\"").count();
+        assert_eq!(unknown, changes, "{store}");
+        let anew = wait_for("the new store", || guarded.try_begin(&Parties::new()));
+        wait_for("the new store to be known", || (status(&guarded, &anew) == 200).then_some(()));
+        assert_eq!((status(&guarded, &live), status(&guarded, &ended)), (401, 401), "{store}");
     }
-    let start = Barrier::new(CONTENDERS);
-    let request = exchange_request(&exchange_form(&contended));
-    let contend = || {
-        start.wait();
-        gateway.connect().try_send(&request).map_or(0, |answer| answer.status)
-    };
-    let mut statuses: Vec<_> = thread::scope(|scope| {
-        let contenders: Vec<_> = (0..CONTENDERS).map(|_| scope.spawn(contend)).collect();
-        contenders.into_iter().map(|contender| contender.join().unwrap()).collect()
-    });
-    statuses.sort_unstable();
-    assert_eq!((statuses[0], &statuses[1..]), (200, &[400; CONTENDERS - 1][..]));
-    assert_eq!(etcd.tokens().len(), 0, "tokens that were minted before are not in etcd");
-
-    // Only shared data has the token, but only etcd has the later revocations.
-    etcd.kill();
-    assert_unavailable(&gateway.exchange(&exchange_form(&kept)), "without etcd");
-    etcd.restart();
-    wait_for("etcd to be in use again", || {
-        (gateway.exchange(&exchange_form(&kept)).status == 200).then_some(())
-    });
-
-    let token = gateway.mint("u-5");
-    assert_eq!(token.len(), "sub_".len() + 75, "new ones have no slot: {token}");
-    assert_eq!(etcd.tokens().len(), 1);
-    assert_eq!(other.exchange(&exchange_form(&token)).status, 200);
 }

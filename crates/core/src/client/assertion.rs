@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::error::ClientAuthError;
 use crate::config::{Client, Jwks, Profile};
 use crate::jose::{Algorithm, TestedCrypto};
-use crate::shared_data::SeenOnce;
+use crate::state::shared_data::SeenOnce;
 use crate::statement::{Issuers, StatementError, Untrusted};
 use crate::step::Context;
 use crate::upstream::RemoteKeySet;

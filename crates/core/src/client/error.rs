@@ -1,7 +1,7 @@
 //! Why a client is not authenticated. The client learns less: see
 //! [`Refusal`](crate::issuer).
 
-use crate::shared_data::NotRemembered;
+use crate::state::shared_data::NotRemembered;
 use crate::statement::StatementError;
 
 /// Why a client was not authenticated.

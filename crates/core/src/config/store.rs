@@ -29,7 +29,8 @@ section! {
         /// Envoy's shared data: the tokens of one Envoy.
         shared_data: SharedData => "used, unless `etcd` is given",
         /// An etcd. All Envoys that use the same etcd share their tokens. See [Many
-        /// Envoys](many-envoys.md).
+        /// Envoys](many-envoys.md). A [change of store](many-envoys.md#a-change-of-store) ends what
+        /// was issued before.
         etcd: EtcdSettings => "not used",
     }
     at_most_one [shared_data, etcd]

@@ -23,7 +23,7 @@ pub(crate) use target::RequestOrigin;
 
 use self::keys::ProofKeys;
 use crate::jose::Algorithm;
-use crate::shared_data::SeenOnce;
+use crate::state::shared_data::SeenOnce;
 
 /// The algorithms of proofs at the filter. PKCS #1 v1.5 is left out: no client needs it for a new
 /// protocol.

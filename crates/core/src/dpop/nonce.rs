@@ -16,7 +16,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::host::{Host, UnixTime};
 use crate::secret::Secret;
-use crate::shared_data::SharedSecret;
+use crate::state::shared_data::SharedSecret;
 
 /// The length of a window. A nonce is good for one to two windows.
 const WINDOW: Duration = Duration::from_secs(60);

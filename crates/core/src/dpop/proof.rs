@@ -14,7 +14,7 @@ use crate::confirmation::Possession;
 use crate::host::{Host, UnixTime};
 use crate::jose::{Algorithm, thumbprint};
 use crate::secret::Digest;
-use crate::shared_data::NotRemembered;
+use crate::state::shared_data::NotRemembered;
 use crate::statement::Compact;
 
 /// The longest proof that is read, in bytes. A proof by an RSA key of 4096 bits has about 2700.

@@ -210,7 +210,7 @@ fn a_proof_that_cannot_be_remembered_is_refused() {
     let used = |number: u64| used_by(&key, number);
     let accepted = (0..100).take_while(|number| used(*number).is_ok()).count();
     assert_eq!(accepted, 32, "half of the bucket");
-    let full = ProofError::NotRemembered(crate::shared_data::NotRemembered::Full);
+    let full = ProofError::NotRemembered(crate::state::shared_data::NotRemembered::Full);
     assert_eq!(used(1000), Err(full), "a new proof");
     assert_eq!(used(0), Err(ProofError::Replayed), "an old proof");
     assert!(used_by(&other, 1000).is_ok(), "another key's proof");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{CLOCK_SKEW, EventError, Meaning, ReceivedEvent, Senders, when};
-use crate::revocations::Revocation;
+use crate::state::revocations::Revocation;
 use crate::statement::Untrusted;
 use crate::step::Context;
 

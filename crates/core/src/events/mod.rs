@@ -21,7 +21,7 @@ pub(crate) use senders::Senders;
 use std::time::Duration;
 
 use crate::host::UnixTime;
-use crate::revocations::{CLOCKS_APART, Revocation};
+use crate::state::revocations::{CLOCKS_APART, Revocation};
 use crate::statement::StatementError;
 
 /// An event whose signature was verified.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::senders::Sender;
-use crate::revocations::Revocation;
+use crate::state::revocations::Revocation;
 
 /// The id by which Keycloak 26.7 means all sessions of a user. Taken as the name of one session, it
 /// would end nothing when an administrator ends all sessions.

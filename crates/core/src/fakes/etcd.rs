@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::config::EtcdSettings;
-use crate::etcd::{RecordKeys, Server};
+use crate::state::etcd::{RecordKeys, Server};
 use crate::step::{Call, GrpcCall, GrpcStatus, GrpcStream, Reply, Step};
 use prost::{Message, Oneof};
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use crate::confirmation::Confirmation;
 use crate::host::UnixTime;
-use crate::revocations::{Impersonation, Mark};
+use crate::state::revocations::{Impersonation, Mark};
 
 /// The filter whose metadata holds the claims.
 const JWT_AUTHN: &[u8] = b"envoy.filters.http.jwt_authn";

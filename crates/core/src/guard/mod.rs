@@ -8,7 +8,7 @@
 //! the guard cannot know an answer, it refuses. A response that stays open is watched until it
 //! ends, because the impersonation can end in the meantime.
 //!
-//! The guard reads the revocations for every request. [`revocations`](crate::revocations) has the
+//! The guard reads the revocations for every request. [`revocations`](crate::state::revocations) has the
 //! argument why no revoked impersonation passes. With etcd, one VM of each Envoy follows the
 //! revocations for all VMs. If etcd has been out of touch for too long, nobody knows what was
 //! revoked: new requests are refused, and open streams are ended.
@@ -34,11 +34,11 @@ use crate::http_stream::Flow;
 use crate::jose::{NativeCrypto, host_verifies};
 use crate::metrics;
 use crate::path::{NormalPath, without_query};
-use crate::remote::RemoteFailure;
-use crate::revocations::{FOLLOWED_EVERY, Mark, Unknown, View};
-use crate::shared_data::SharedSecret;
+use crate::state::remote::RemoteFailure;
+use crate::state::revocations::{FOLLOWED_EVERY, Mark, Unknown, View};
+use crate::state::shared_data::SharedSecret;
+use crate::state::storage::{Revocations, open_for_guard};
 use crate::step::{Step, StreamAction, StreamEvent, Task};
-use crate::storage::{Revocations, open_for_guard};
 
 use claims::{Binding, Claims, NoClaims, Token};
 use event::{GuardEvent, RefusedCall};

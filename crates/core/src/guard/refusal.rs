@@ -9,7 +9,7 @@ use super::possession::NotHeld;
 use super::rules::{Decider, Denied};
 use crate::dpop::ProofError;
 use crate::jose::HOST_KEY_ALGORITHMS;
-use crate::revocations::Unknown;
+use crate::state::revocations::Unknown;
 
 /// The reason why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,10 +24,10 @@ use crate::config::Happening;
 use crate::host::{Host, HostFailure};
 use crate::notifications::{Announced, Notice, taken_back_as};
 use crate::oauth::form::Form;
-use crate::step::{Context, Response};
-use crate::store::{
+use crate::state::store::{
     Choice, Known, NotCounted, NotDecided, Person, Review, Standing, TokenId, Waiting,
 };
+use crate::step::{Context, Response};
 
 /// The scope of an access token that may approve impersonations of other users.
 const APPROVE: &str = "impersonations:approve";

@@ -14,9 +14,9 @@ use super::refusal::Refusal;
 use super::request::Head;
 use super::service::Service;
 use crate::audit::Trail;
-use crate::revocations::Owner;
+use crate::state::revocations::Owner;
+use crate::state::store::{Cancelled, TokenId};
 use crate::step::{Context, Response};
-use crate::store::{Cancelled, TokenId};
 
 /// Takes back a subject token.
 pub(super) async fn cancel(

@@ -26,8 +26,8 @@ use crate::dpop::{self, AllKeys, Nonces, Proofs, RequestOrigin};
 use crate::host::UnixTime;
 use crate::jose::{Algorithm, KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
 use crate::notifications::Notifier;
-use crate::policy::MintCounter;
-use crate::storage::{self, Stores};
+use crate::state::mint_rate::MintCounter;
+use crate::state::storage::{self, Stores};
 
 /// A function that looks up an environment variable.
 pub type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;

@@ -11,12 +11,12 @@ use super::listing::{Listing, listed};
 use super::reviewed::as_json;
 use crate::config::Happening;
 use crate::host::Host;
-use crate::impersonations::LiveImpersonation;
 use crate::metrics;
 use crate::notifications::{Notice, Notifier};
-use crate::revocations::View;
+use crate::state::impersonations::LiveImpersonation;
+use crate::state::revocations::View;
+use crate::state::storage::{List, Revocations};
 use crate::step::Context;
-use crate::storage::{List, Revocations};
 
 /// The most endings that wait to be told, in each worker.
 const MOST: usize = 200;

@@ -21,8 +21,8 @@ use crate::events::{EventError, Meaning, ReceivedEvent, Senders};
 use crate::host::HostFailure;
 use crate::jose::TestedCrypto;
 use crate::metrics;
-use crate::revocations::{Happened, Revocation, Told};
-use crate::shared_data::SeenOnce;
+use crate::state::revocations::{Happened, Revocation, Told};
+use crate::state::shared_data::SeenOnce;
 use crate::statement::{Names, StatementError};
 use crate::step::Context;
 
@@ -174,10 +174,10 @@ impl From<EventError> for Refusal {
     }
 }
 
-impl From<crate::shared_data::NotRemembered> for Refusal {
-    fn from(error: crate::shared_data::NotRemembered) -> Self {
+impl From<crate::state::shared_data::NotRemembered> for Refusal {
+    fn from(error: crate::state::shared_data::NotRemembered) -> Self {
         match error {
-            crate::shared_data::NotRemembered::Host(failure) => failure.into(),
+            crate::state::shared_data::NotRemembered::Host(failure) => failure.into(),
             _ => HostFailure("memory for the id of an event").into(),
         }
     }

@@ -12,7 +12,7 @@
 //!
 //! The revocations are read after the time at which the access token counts as issued, and right
 //! before the token is spent. So a revocation either is seen here, or ends the access token that is
-//! issued here: [`revocations`](crate::revocations) has the argument. If required hooks were told in
+//! issued here: [`revocations`](crate::state::revocations) has the argument. If required hooks were told in
 //! between, which can take seconds, the revocations are read once more: an impersonation that was
 //! ended meanwhile does not begin. The list has only impersonations whose token was spent.
 //!
@@ -35,17 +35,17 @@ use crate::client::{AuthenticatedClient, Credentials};
 use crate::config::{Client, Happening, OnError, Resource, SignInRules};
 use crate::confirmation::{Confirmation, Possession};
 use crate::host::{Host, HostFailure, UnixTime};
-use crate::impersonations::{LiveImpersonation, excerpt};
 use crate::metrics;
 use crate::notifications::Notice;
 use crate::oauth::form::Form;
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
 use crate::policy::Bounds;
-use crate::remote::Revision;
-use crate::revocations::{CaughtUp, Concerned, IssuedAt, Mark, View};
+use crate::state::impersonations::{LiveImpersonation, excerpt};
+use crate::state::remote::Revision;
+use crate::state::revocations::{CaughtUp, Concerned, IssuedAt, Mark, View};
+use crate::state::store::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
 use crate::statement::is_jwt;
 use crate::step::{Context, Response};
-use crate::store::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
 
 /// The claims of an access token (RFC 9068 §2.2, RFC 8693 §4.1).
 #[derive(Serialize)]
@@ -696,8 +696,7 @@ async fn spend(
     context.still_wanted().await;
     look_for_endings(service, context, trail, &subject, caught_up, (entry, sign_in)).await?;
     let oversight = &service.oversight;
-    let beside = oversight.list.beside(entry).filter(|_| !subject.is_in_a_slot());
-    let is_listed = beside.is_some();
+    let beside = oversight.list.beside(entry)?;
     match service.store.spend(context, subject, exchange, beside).await {
         Ok(()) => {}
         Err(NotSpent::Already(winner)) => {
@@ -712,9 +711,7 @@ async fn spend(
         Err(NotSpent::Store(failure)) => return Err(failure.into()),
         Err(NotSpent::Unknown(failure)) => return Err(Refusal::spend_unknown(failure)),
     }
-    if !is_listed {
-        oversight.note(context, entry).await;
-    }
+    oversight.note(context.host(), entry);
     Ok(())
 }
 

@@ -19,8 +19,8 @@ use super::service::Service;
 use crate::audit::Trail;
 use crate::client::ClientAuthError;
 use crate::confirmation::Confirmation;
+use crate::state::store::PREFIX;
 use crate::step::{Context, Response};
-use crate::store::PREFIX;
 
 /// The type of an access token with these claims (RFC 9449 §6.2).
 fn issued_type(claims: &Map<String, Value>) -> &'static str {

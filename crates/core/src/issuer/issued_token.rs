@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::host::UnixTime;
 use crate::jose::{AccessTokenType, KeySet, TestedCrypto};
-use crate::revocations::{Impersonation, Mark, View};
+use crate::state::revocations::{Impersonation, Mark, View};
 use crate::statement::Untrusted;
 
 /// Recognizes the access tokens that this service issued.

@@ -10,8 +10,8 @@ use super::refusal::Refusal;
 use super::request::Head;
 use super::service::Service;
 use crate::audit::Trail;
-use crate::impersonations::{LiveImpersonation, Place, Wanted};
 use crate::oauth::form::Form;
+use crate::state::impersonations::{LiveImpersonation, Place, Wanted};
 use crate::step::{Context, Response};
 
 /// The length of a page if the query has no `limit`.

@@ -3,8 +3,8 @@
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::impersonations::LiveImpersonation;
-use crate::revocations::{Impersonation, IssuedAt, Mark};
+use crate::state::impersonations::LiveImpersonation;
+use crate::state::revocations::{Impersonation, IssuedAt, Mark};
 
 /// A live impersonation, as people see it.
 #[derive(Serialize)]

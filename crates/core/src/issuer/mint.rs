@@ -23,8 +23,8 @@ use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::notifications::Notice;
 use crate::policy::{Bounds, Offer, is_user_id};
+use crate::state::store::{Grant, Mint, Review, SubjectToken, TokenId};
 use crate::step::{Context, Response};
-use crate::store::{Grant, Mint, Review, SubjectToken, TokenId};
 use crate::strict_json::Strict;
 use crate::upstream::{Upstream, ask};
 

@@ -6,7 +6,7 @@ use super::service::Service;
 use crate::config::ForeignSubjectTokens;
 use crate::media_type;
 use crate::oauth::form::{Looks, looks_like_exchange, values};
-use crate::store;
+use crate::state::store;
 
 /// Returns true if a form at the token endpoint is the filter's. Where foreign subject tokens are
 /// refused, a form that is too long to be read is refused as well: it could be an exchange.

@@ -15,12 +15,14 @@ use crate::bearer::Verifier;
 use crate::config::{LONGEST_ACCESS_TOKEN_LIFETIME, OnReplay};
 use crate::dpop::Proofs;
 use crate::host::{Host, HostFailure, UnixTime};
-use crate::impersonations::{Listed, LiveImpersonation};
 use crate::metrics;
-use crate::revocations::{Happened, IssuedAt, Mark, Overflow, Owner, Revocation, Revoked, Told};
+use crate::state::impersonations::{Listed, LiveImpersonation};
+use crate::state::revocations::{
+    Happened, IssuedAt, Mark, Overflow, Owner, Revocation, Revoked, Told,
+};
+use crate::state::storage::{List, Revocations};
+use crate::state::store::Exchange;
 use crate::step::Context;
-use crate::storage::{List, Revocations};
-use crate::store::Exchange;
 use crate::upstream::RemoteKeySet;
 
 /// The scope of an access token that may list impersonations.
@@ -284,17 +286,10 @@ impl Oversight {
     }
 
     /// Adds an impersonation that has begun to the list. A failure does not fail the exchange.
-    pub(super) async fn note(&self, context: &Context, entry: &LiveImpersonation) {
-        let host = context.host();
-        let listed = self.list.insert(context, entry).await;
-        if listed == Ok(Listed::Yes) {
-            return;
-        }
-        host.count(metrics::UNLISTED.into());
-        host.warn("an impersonation could not be listed: see impersonations.capacity");
-        if listed.is_err() {
-            // The list must say that it is incomplete. A second failure cannot be reported.
-            let _ = self.list.lacks(host, entry.expires_at());
+    pub(super) fn note(&self, host: &dyn Host, entry: &LiveImpersonation) {
+        if self.list.insert(host, entry) != Ok(Listed::Yes) {
+            host.count(metrics::UNLISTED.into());
+            host.warn("an impersonation could not be listed: see impersonations.capacity");
         }
     }
 }

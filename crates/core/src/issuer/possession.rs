@@ -10,8 +10,8 @@ use crate::config::{Client, Resource, TokenBinding};
 use crate::confirmation::{Confirmation, Possession};
 use crate::dpop::{ProofError, Proofs, UnverifiedProof};
 use crate::host::Host;
+use crate::state::store::Outstanding;
 use crate::step::Response;
-use crate::store::Outstanding;
 
 /// Reads the proof of an exchange; `None` if there is none. Its signature is not verified yet.
 pub(super) fn read_proof<'h>(

@@ -22,12 +22,13 @@ use crate::jose::SignError;
 use crate::metrics;
 use crate::notifications::Untold;
 use crate::oauth::form::FormError;
-use crate::policy::{BoundsError, NotCounted};
-use crate::remote::RemoteFailure;
-use crate::revocations::{NotRevoked, Unknown};
+use crate::policy::BoundsError;
+use crate::state::mint_rate::NotCounted;
+use crate::state::remote::RemoteFailure;
+use crate::state::revocations::{NotRevoked, Unknown};
+use crate::state::store::{NotDecided, NotStored, StoreFailure};
 use crate::statement::StatementError;
 use crate::step::Response;
-use crate::store::{NotDecided, NotStored, StoreFailure};
 use crate::upstream::UpstreamFailure;
 
 /// The `realm` of our challenges (RFC 9110 §11.5).

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::host::{HostFailure, UnixTime};
 use crate::policy::Bounds;
-use crate::revocations::{CallerTag, Concerned, Impersonation, IssuedAt, View};
-use crate::store::{Decided, Known, Review, Standing, State, TokenId};
+use crate::state::revocations::{CallerTag, Concerned, Impersonation, IssuedAt, View};
+use crate::state::store::{Decided, Known, Review, Standing, State, TokenId};
 
 /// A subject token, as people see it. A member that nobody knows is absent.
 #[derive(Serialize)]

@@ -15,10 +15,10 @@ use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;
 use crate::audit::Trail;
-use crate::impersonations::Wanted;
-use crate::revocations::{Revocation, View};
+use crate::state::impersonations::Wanted;
+use crate::state::revocations::{Revocation, View};
+use crate::state::store::{Cancelled, TokenId};
 use crate::step::{Context, Response};
-use crate::store::{Cancelled, TokenId};
 
 /// Ends one impersonation.
 pub(super) async fn revoke_one(

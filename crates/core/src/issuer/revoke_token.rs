@@ -15,10 +15,10 @@ use super::request::{Body, Head};
 use super::service::Service;
 use crate::audit::Trail;
 use crate::config::Client;
-use crate::revocations::Owner;
 use crate::secret::Digest;
+use crate::state::revocations::Owner;
+use crate::state::store::{Cancelled, Mint, PREFIX, SubjectToken};
 use crate::step::{Context, Response};
-use crate::store::{Cancelled, Mint, PREFIX, SubjectToken};
 
 /// Revokes a token.
 pub(super) async fn revoke_token(
@@ -65,8 +65,8 @@ async fn end_impersonation(
     });
     let (host, oversight) = (context.host(), &service.oversight);
     // A token that has expired or ended needs no revocation, and must not take up room for one.
-    let known = oversight.revocations.local_view(host).unwrap_or_default();
-    if issued.has_ended(&known, host.now()) {
+    let known = oversight.revocations.local_view(host);
+    if known.is_ok_and(|known| issued.has_ended(&known, host.now())) {
         return Ok(Ended::Before);
     }
     let owner = Owner::Client(client.client_id.clone());

@@ -17,10 +17,10 @@ use crate::host::{Host, UnixTime};
 use crate::jose::{Algorithm, SigningKey, TestedCrypto};
 use crate::metrics;
 use crate::notifications::Notifier;
-use crate::policy::MintCounter;
-use crate::remote::RemoteFailure;
+use crate::state::mint_rate::MintCounter;
+use crate::state::remote::RemoteFailure;
+use crate::state::storage::Store;
 use crate::step::{Step, Task};
-use crate::storage::Store;
 use crate::upstream::{RemoteKeySet, Upstream};
 
 /// A service that is ready to answer. Its caches live as long as the service does: a changed

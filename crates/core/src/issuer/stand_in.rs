@@ -21,10 +21,10 @@ use serde_json::{Map, Value};
 use super::origins::{Origins, Unfit};
 use crate::config::HttpUri;
 use crate::host::{Host, HostFailure, Swap, UnixTime, Version};
-use crate::shared_data::keys;
+use crate::state::shared_data::keys;
+use crate::state::versioned;
 use crate::step::{Call, CallFailure, Context, HttpCall, Reply};
 use crate::upstream::{Fault, Upstream};
-use crate::versioned;
 
 /// The longest document of a gateway that the filter reads, in bytes. Envoy buffers one megabyte by
 /// default.

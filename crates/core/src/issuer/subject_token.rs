@@ -10,8 +10,8 @@ use super::request::Head;
 use super::reviewed::{Reviewed, was_ended};
 use super::service::Service;
 use crate::audit::Trail;
+use crate::state::store::TokenId;
 use crate::step::{Context, Response};
-use crate::store::TokenId;
 
 /// Shows a subject token.
 pub(super) async fn show(

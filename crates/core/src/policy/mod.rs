@@ -1,12 +1,10 @@
-//! Limits on mints and on the tokens that come of them. A policy only narrows what the caller and
-//! the user may do; it never widens it.
+//! Limits on the tokens that come of mints. A policy only narrows what the caller and the user may
+//! do; it never widens it.
 
 mod bounds;
-mod mint_rate;
 
 pub use bounds::Bounds;
 pub(crate) use bounds::{BoundsError, Offer};
-pub(crate) use mint_rate::{MintCounter, NotCounted};
 
 /// The longest name of a user, in characters.
 const MAX_USER_ID: usize = 255;

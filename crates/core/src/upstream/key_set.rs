@@ -19,9 +19,9 @@ use crate::config::{HttpUri, Jwks, RemoteJwks};
 use crate::host::{Host, HostFailure, Swap, UnixTime, Version};
 use crate::jose::KeySet;
 use crate::secret::Digest;
-use crate::shared_data::keys;
+use crate::state::shared_data::keys;
+use crate::state::versioned;
 use crate::step::{Call, CallFailure, Context, HttpCall, Reply};
-use crate::versioned;
 
 /// The least time between two fetches that tokens cause. Tokens with invented `kid`s must not
 /// burden the issuer.

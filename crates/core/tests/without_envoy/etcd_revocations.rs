@@ -3,16 +3,16 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::etcd::RecordKeys;
 use impersonation_core::fakes::{Etcd, FakeHost, etcd_server, play_in_etcd};
 use impersonation_core::host::{Host, UnixTime};
-use impersonation_core::remote::Revision;
-use impersonation_core::revocations::{
+use impersonation_core::state::etcd::RecordKeys;
+use impersonation_core::state::remote::Revision;
+use impersonation_core::state::revocations::{
     CallerTag, Happened, Impersonation, IssuedAt, MAX_ENTRIES, NotRevoked, Owner, Revocation,
     SHARE, Told, Unknown,
 };
+use impersonation_core::state::storage::Revocations;
 use impersonation_core::step::{Context, GrpcCall, Task};
-use impersonation_core::storage::Revocations;
 
 use crate::etcd_store::run::another_envoy;
 
@@ -526,7 +526,7 @@ fn a_caller_that_ends_more_than_its_share_keeps_no_more_keys() {
     }
     let hostile = |id: String| {
         let caller = Some(CallerTag::of("hostile"));
-        move |known: &impersonation_core::revocations::View| {
+        move |known: &impersonation_core::state::revocations::View| {
             known.has_ended(&Impersonation { id: &id, caller, ..impersonation("user") }, issued)
         }
     };

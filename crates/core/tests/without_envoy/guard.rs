@@ -4,16 +4,16 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::etcd::RecordKeys;
 use impersonation_core::fakes::{
     Etcd, FakeApiRequest, FakeHost, etcd_server, jwt_metadata, play_in_etcd,
 };
 use impersonation_core::guard::{ApiRequest, Guard};
 use impersonation_core::host::{Host, UnixTime};
-use impersonation_core::remote::Revision;
-use impersonation_core::revocations::{Mark, Revocation};
+use impersonation_core::state::etcd::RecordKeys;
+use impersonation_core::state::remote::Revision;
+use impersonation_core::state::revocations::{Mark, Revocation};
+use impersonation_core::state::storage::Revocations;
 use impersonation_core::step::{Call, GrpcCall, Progress, Reply, Step, Task};
-use impersonation_core::storage::Revocations;
 use impersonation_core::stream::Flow;
 use serde_json::{Value, json};
 
@@ -30,6 +30,8 @@ fn request(method: &str, path: &str, claims: &Value) -> FakeApiRequest {
 struct Api {
     world: Rc<FakeHost>,
     guard: Rc<Guard>,
+    /// The revision at which the filter issues tokens.
+    revision: Revision,
 }
 
 impl Api {
@@ -49,13 +51,14 @@ impl Api {
         let bytes = configuration.to_string();
         let guard =
             Rc::new(Guard::configure(bytes.as_bytes(), world.now(), &|_| None, || None).unwrap());
-        Self { world, guard }
+        Self { world, guard, revision: Revision::default() }
     }
 
     /// One VM of an Envoy whose revocations are in etcd.
     fn in_etcd(world: Rc<FakeHost>) -> Self {
         let store = json!({"etcd": {"cluster": "etcd"}});
-        Self::in_world(world, &json!({"store": store, "max_staleness": "10s", "default": "allow"}))
+        let members = json!({"store": store, "max_staleness": "10s", "default": "allow"});
+        Self { revision: Revision::new(1), ..Self::in_world(world, &members) }
     }
 
     /// Returns the call to etcd that is due.
@@ -80,9 +83,10 @@ impl Api {
     /// An access token that the filter issues now.
     fn claims(&self, id: &str) -> Value {
         let now = self.world.now();
+        let jti = Mark::jti([7; 16], "backend", now, self.revision, None);
         json!({
             "iss": ISSUER, "sub": "u-1", "aud": "urn:api", "client_id": "portal", "iat": now.secs(),
-            "exp": now.after(Duration::from_secs(3600)).secs(), "jti": Mark::jti([7; 16], "backend", now, Revision::default(), None), "scope": "read", "txn": id,
+            "exp": now.after(Duration::from_secs(3600)).secs(), "jti": jti, "scope": "read", "txn": id,
             "act": {"sub": "agent-7"},
         })
     }
@@ -382,6 +386,18 @@ fn the_guard_refuses_all_before_etcd_answers_and_too_long_after() {
     // A failure of etcd is one line, not one for each request.
     assert_eq!(api.world.warnings.borrow().len(), 1, "{:?}", api.world.warnings.borrow());
     assert_eq!(metric(&api, "impersonation_store_errors_total.kind.unreachable"), 2);
+}
+
+/// The other store may have revocations that this one lacks.
+#[test]
+fn the_guard_refuses_what_was_issued_while_another_store_was_in_use() {
+    let [in_shared_data, in_etcd] = [Api::new(&json!({})), Api::in_etcd(Rc::default())];
+    in_etcd.follow(|call| Etcd::default().answer(call));
+    for (api, other) in [(&in_shared_data, &in_etcd), (&in_etcd, &in_shared_data)] {
+        assert_eq!(api.send(1, "GET", &api.claims("t-1")).0, Flow::Continue);
+        assert_eq!(api.send(2, "GET", &other.claims("t-1")).1.status(), Some(401));
+        assert_eq!(api.reason(), "ended");
+    }
 }
 
 #[test]

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use impersonation_core::fakes::FakeHost;
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
-use impersonation_core::revocations::{
+use impersonation_core::state::revocations::{
     Concerned, Happened, Impersonation, IssuedAt, Revocation, Told,
 };
+use impersonation_core::state::storage::Revocations;
 use impersonation_core::step::{Step, Task};
-use impersonation_core::storage::Revocations;
 
 /// The most calls of the host that a revocation makes.
 const STEPS: usize = 16;

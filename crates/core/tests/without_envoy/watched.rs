@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::etcd::RecordKeys;
 use impersonation_core::fakes::{Etcd, EtcdWatch, FakeHost, etcd_server, play_in_etcd};
 use impersonation_core::host::{Host, UnixTime};
-use impersonation_core::revocations::{Impersonation, IssuedAt, Revocation, Unknown};
+use impersonation_core::state::etcd::RecordKeys;
+use impersonation_core::state::remote::Revision;
+use impersonation_core::state::revocations::{Impersonation, IssuedAt, Revocation, Unknown};
+use impersonation_core::state::storage::Revocations;
 use impersonation_core::step::{Context, GrpcStatus, StreamAction, StreamEnd, StreamEvent, Task};
-use impersonation_core::storage::Revocations;
 use proptest::prelude::*;
 
 use crate::etcd_store::run::another_envoy;
@@ -39,7 +40,7 @@ impl World {
     fn new() -> Self {
         let revocations = Revocations::etcd(&etcd_server(RecordKeys::default()), "tenant", STALE);
         let (host, etcd) = (another_envoy(), Etcd::default());
-        let issued = IssuedAt::At(host.now().before(TICK));
+        let issued = IssuedAt::new(host.now().before(TICK), Revision::new(1));
         Self {
             host,
             revocations: Rc::new(revocations),

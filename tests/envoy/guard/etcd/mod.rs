@@ -12,14 +12,16 @@ mod wrong_clocks;
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use super::ended::delete;
 use testkit::bootstrap::{Bootstrap, Cluster, Filter};
 use testkit::etcd::Etcd;
 use testkit::guarded::{
-    API, Begun, Guarded, Parties, filter_configuration, guard_configuration, guarded_listener,
-    operator, ordinary_token,
+    API, Begun, Guarded, Parties, claims_with, filter_configuration, guard_configuration,
+    guarded_listener, operator, ordinary_token, token,
 };
 use testkit::http::{Answer, Request};
 use testkit::server::{Server, as_asked};
@@ -39,6 +41,12 @@ fn configuration(members: &Value) -> Value {
     let mut configuration = guard_configuration(members);
     configuration["store"] = store();
     configuration
+}
+
+/// An access token that a filter with etcd issues: its `jti` ends in a revision.
+fn token_of_etcd() -> String {
+    let jti = [&[7; 28][..], &[0; 2], &1_u64.to_be_bytes()].concat();
+    token(&claims_with(&json!({"jti": URL_SAFE_NO_PAD.encode(jti)})))
 }
 
 /// A guard before that API, without the filter.

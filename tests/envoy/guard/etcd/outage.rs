@@ -5,11 +5,11 @@ use serde_json::json;
 
 use super::super::streams::drain;
 use super::{
-    assert_ordinary_users_go_on, end, get, start, start_without_filter, status,
+    assert_ordinary_users_go_on, end, get, start, start_without_filter, status, token_of_etcd,
     wait_until_it_has_ended, wait_until_it_passes, without_filter,
 };
 use testkit::etcd::Etcd;
-use testkit::guarded::{Begun, Parties, claims, ordinary_token, token};
+use testkit::guarded::{Begun, Parties, ordinary_token};
 use testkit::http::{Connection, Request};
 use testkit::streaming;
 use testkit::wait_for;
@@ -77,7 +77,7 @@ fn impersonated_streams_end_after_max_staleness_and_ordinary_ones_continue() {
             (begins == b"HTTP/1.1 200").then_some(connection)
         })
     };
-    let impersonation = token(&claims());
+    let impersonation = token_of_etcd();
     let mut impersonated = open(&impersonation);
     let mut ordinary = open(&ordinary_token());
     let more = |connection: &mut Connection| connection.read_raw(10).is_ok();
@@ -99,7 +99,7 @@ fn a_guard_that_never_heard_from_etcd_lets_no_impersonation_pass_until_it_does()
     let etcd = Etcd::start();
     etcd.kill();
     let guarded = start_without_filter(&etcd, &json!({}));
-    let request = || guarded.send_as(&token(&claims()), Request::get("/orders"));
+    let request = || guarded.send_as(&token_of_etcd(), Request::get("/orders"));
     for _ in 0..20 {
         assert_eq!(request().refusal(), (503, "temporarily_unavailable".into()));
         assert_ordinary_users_go_on(&guarded);

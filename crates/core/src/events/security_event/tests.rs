@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::tests::*;
 use super::*;
-use crate::revocations::Revocation;
+use crate::state::revocations::Revocation;
 use crate::statement::StatementError;
 
 const TYPE: Option<&str> = Some("secevent+jwt");

@@ -4,19 +4,19 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::etcd::{RecordKeys, Server};
 use impersonation_core::fakes::{self, Etcd, FakeHost, play_in_etcd as play};
 use impersonation_core::host::Host;
-use impersonation_core::impersonations::LiveImpersonation;
 use impersonation_core::policy::Bounds;
-use impersonation_core::remote::Beside;
 use impersonation_core::secret::Secret;
-use impersonation_core::step::{Call, Context, GrpcCall, GrpcStatus, Reply, Step, Task};
-use impersonation_core::storage::{List, Store};
-use impersonation_core::store::{
+use impersonation_core::state::etcd::{RecordKeys, Server};
+use impersonation_core::state::impersonations::LiveImpersonation;
+use impersonation_core::state::remote::Beside;
+use impersonation_core::state::storage::{List, Store};
+use impersonation_core::state::store::{
     Cancelled, Choice, Exchange, Found, Grant, Mint, NotDecided, NotSpent, Person, Review,
     SubjectToken,
 };
+use impersonation_core::step::{Call, Context, GrpcCall, GrpcStatus, Reply, Step, Task};
 
 pub(crate) const LIFETIME: Duration = Duration::from_secs(600);
 
@@ -108,7 +108,7 @@ pub(crate) fn spend_for(
         issued_at_millis: world.now().millis(),
         expires_at_millis: world.now().after(lives).millis(),
     };
-    let beside = List::etcd(&server, "tenant", lives).beside(&entry);
+    let beside = List::etcd(&server, "tenant").beside(&entry).unwrap();
     assert!(beside.is_some());
     let (host, token) = (Rc::clone(world) as Rc<dyn Host>, token.to_owned());
     play(Task::start(host, None, |context| spend(store, context, token, beside)), answer)

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
-use impersonation_core::local::{Census, SlotTable};
-use impersonation_core::store::Occupancy;
+use impersonation_core::state::local::{Census, SlotTable};
+use impersonation_core::state::store::Occupancy;
 
 use super::explorer::{Actor, Explorer, Value};
 use super::model::{LIFETIME, at};

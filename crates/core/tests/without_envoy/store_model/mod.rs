@@ -22,8 +22,8 @@ use proptest::sample::Index;
 use explorer::{Value, Violation};
 use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::Swap;
-use impersonation_core::local::SlotTable;
-use impersonation_core::store::{Choice, NotStored};
+use impersonation_core::state::local::SlotTable;
+use impersonation_core::state::store::{Choice, NotStored};
 use model::{Ends, LIFETIME, Scenario, at};
 use worker::{Direct, Fault, Op, Refusal, decide, kind_and_number, mint, mint_for_review, spend};
 

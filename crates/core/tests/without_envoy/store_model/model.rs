@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::UnixTime;
-use impersonation_core::local::SlotTable;
-use impersonation_core::store::{Choice, Found};
+use impersonation_core::state::local::SlotTable;
+use impersonation_core::state::store::{Choice, Found};
 
 use super::explorer::{Actor, Answer, Explorer, Progress, Value, Violation, World, fingerprint};
 use super::worker::{

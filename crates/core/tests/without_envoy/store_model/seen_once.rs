@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use impersonation_core::host::{Expected, HostFailure, SharedData as _, UnixTime};
-use impersonation_core::shared_data::{NotRemembered, SeenOnce};
+use impersonation_core::state::shared_data::{NotRemembered, SeenOnce};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 
 use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
-use impersonation_core::local::SlotTable;
 use impersonation_core::policy::Bounds;
-use impersonation_core::store::{
+use impersonation_core::state::local::SlotTable;
+use impersonation_core::state::store::{
     Cancelled, Choice, Exchange, Found, Grant, Mint, NotSpent, NotStored, Person, Review,
     SubjectToken,
 };
