@@ -61,24 +61,20 @@ fn item(member: &Member, name: &str, list: &mut String) {
         Presence::Default(value) => format!("`{value}`"),
     };
     let and = if default.is_empty() { "" } else { "; " };
-    let mut width = 0;
     let text = format!("- `{name}` ({words}{and}{default}): {}", one_line(member.meaning));
+    let mut line = String::new();
     for word in text.split(' ') {
-        let length = word.chars().count();
-        match width {
-            0 => {}
-            _ if width + 1 + length > 100 => {
-                list.push_str("\n  ");
-                width = 2;
+        if !line.is_empty() {
+            if line.chars().count().saturating_add(word.chars().count()) >= 100 {
+                list.push_str(&line);
+                list.push('\n');
+                line = " ".to_owned();
             }
-            _ => {
-                list.push(' ');
-                width += 1;
-            }
+            line.push(' ');
         }
-        list.push_str(word);
-        width += length;
+        line.push_str(word);
     }
+    list.push_str(&line);
     list.push('\n');
 }
 
