@@ -9,7 +9,8 @@ use testkit::gateway::{backend_claims, exchange_form, exchange_request, mint_bod
 use testkit::guarded::{filter_configuration, gateway_listener};
 use testkit::holder::{Holder, changed};
 
-/// Lets a proof of 64 KiB reach the filter. Envoy's own limit is 60 KiB for all headers.
+/// Accepts long headers, so that a proof of 64 KiB reaches the filter. Envoy's own limit is 60 KiB
+/// for all headers.
 pub(crate) fn large_headers(listener: &mut Value) {
     let manager = listener.pointer_mut("/filter_chains/0/filters/0/typed_config").unwrap();
     manager["max_request_headers_kb"] = 192.into();

@@ -1,5 +1,5 @@
-//! TLS certificates of clients: authentication by a certificate, and access tokens that are bound to
-//! one (RFC 8705), with curl as the client.
+//! TLS certificates of clients: authentication by a certificate, and access tokens that are bound
+//! to one (RFC 8705), with curl as the client.
 
 use std::process::Command;
 use std::sync::LazyLock;

@@ -1,5 +1,5 @@
-//! Impersonations that end while many workers act at once, with both stores, and with their process.
-//! The other rules are in `tests/rules/impersonations`.
+//! Impersonations that end while many workers act at once, with both stores, and with their
+//! process. The other rules are in `tests/rules/impersonations`.
 
 use std::sync::Barrier;
 use std::thread;

@@ -21,7 +21,7 @@ fn configuration() -> Configuration {
     filter_configuration().with("/paths", keycloaks())
 }
 
-/// The same request at Keycloak's path.
+/// Returns the request at Keycloak's path.
 fn at_keycloaks(request: Request) -> Request {
     Request { target: moved(&request.target), ..request }
 }

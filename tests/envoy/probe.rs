@@ -421,8 +421,8 @@ fn a_probe_finds_each_variant_that_check_cannot_prove() {
     let mut findings = Findings::default();
     for variant in VARIANTS {
         let failed = probed.failed(Some(&address(&guarded, variant.name)));
-        // A setting that does no harm alone shows from outside only if it changes an answer. The probe
-        // has no ordinary user's token that is bound to a key.
+        // A setting that does no harm alone shows from outside only if it changes an answer. The
+        // probe has no ordinary user's token that is bound to a key.
         let is_found = match variant.shown_by {
             Shown::Not(_) => variant.name == "told-nothing",
             _ => variant.name != "bound-tokens-pass",

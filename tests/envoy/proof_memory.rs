@@ -27,8 +27,8 @@ const API_URL: &str = "https://api.example.com/orders";
 const MINT_URL: &str = "https://auth.example.com/api/subject-tokens";
 const TOKEN_URL: &str = "https://auth.example.com/oidc/token";
 
-/// The memory once had this many buckets, each with room for this many proofs. The unkeyed SHA-256 of
-/// a proof chose its bucket.
+/// The memory once had this many buckets, each with room for this many proofs. The unkeyed SHA-256
+/// of a proof chose its bucket.
 const BUCKETS: u32 = 4096;
 const ROOM: usize = 64;
 

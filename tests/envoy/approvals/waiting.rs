@@ -1,4 +1,5 @@
-//! What waits for a decision, in both stores: who sees it, and what becomes of it when it is revoked.
+//! Tokens that wait for a decision, in both stores: who sees them, and what becomes of them when
+//! they are revoked.
 
 use std::cell::Cell;
 use std::ops::Deref;

@@ -76,9 +76,9 @@ fn a_failing_script_fails_only_its_own_exchange() {
 }
 
 /// A map whose table cannot grow goes on with the old one. QuickJS makes an error of it before the
-/// new entry has a value, and may then collect garbage: the entry must not show what an earlier call
-/// left in that memory. Each call is ended at another moment. Of those that end while the map grows,
-/// some collect garbage.
+/// new entry has a value, and may then collect garbage: the entry must not show what an earlier
+/// call left in that memory. Each call is ended at another moment. Of those that end while the map
+/// grows, some collect garbage.
 #[test]
 fn a_map_that_cannot_grow_fails_only_its_own_exchange() {
     let configuration = script(

@@ -1,5 +1,6 @@
 //! Floods of events: nobody ends other people's work by volume. One account signs out without end,
-//! or a sender tells of people who impersonate nobody. Each flood is larger than the room for events.
+//! or a sender tells of people who impersonate nobody. Each flood is larger than the room for
+//! events.
 
 use std::sync::LazyLock;
 

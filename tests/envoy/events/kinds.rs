@@ -1,5 +1,5 @@
-//! Kinds of tokens cannot be confused, in either direction (RFC 8725 §3.11 and §3.12). One key signs
-//! for all of them, as that of an identity gateway does, so only their rules keep them apart.
+//! Kinds of tokens cannot be confused, in either direction (RFC 8725 §3.11 and §3.12). One key
+//! signs for all of them, as that of an identity gateway does, so only their rules keep them apart.
 
 use serde_json::{Value, json};
 

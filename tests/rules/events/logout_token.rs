@@ -39,7 +39,7 @@ fn expect(
     findings.expect(format!("{case}: it has ended"), &live.has_ended(world), &ends);
 }
 
-/// What a row does to the claims of a good logout token.
+/// A change of the claims of a good logout token.
 type Row = (&'static str, fn(&Live) -> Value, bool);
 
 #[test]

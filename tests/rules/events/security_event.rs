@@ -42,7 +42,7 @@ fn expect(
     findings.expect(format!("{case}: it has ended"), &live.has_ended(world), &ends);
 }
 
-/// What a row does to the claims of a good event, its error, and whether the impersonation ends.
+/// A change of the claims of a good event, the error, and true if the impersonation ends.
 type Row = (&'static str, fn(&Live) -> Value, &'static str, bool);
 
 #[test]
@@ -155,7 +155,8 @@ fn each_rule_about_type_and_signature_is_kept() {
     }
 }
 
-/// What each kind of event ends: an impersonation by its subject, and one of its subject.
+/// The impersonations that each kind of event ends: an impersonation by its subject, and one of its
+/// subject.
 #[test]
 fn each_kind_of_event_ends_what_the_documentation_says() {
     let world = start();

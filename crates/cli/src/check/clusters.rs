@@ -63,8 +63,8 @@ impl<'d> Clusters<'d> {
         }
     }
 
-    /// Checks the cluster of `identity_gateway`, if a configuration has one. Whether it speaks TLS is
-    /// the business of the routes to it.
+    /// Checks the cluster of `identity_gateway`, if a configuration has one. Whether it speaks TLS
+    /// is the business of the routes to it.
     pub(super) fn check_gateway(&self, configuration: &Place<'_>, findings: &mut Findings) {
         let Some(by_name) = &self.by_name else { return };
         let Some(named) = configuration.at(&["identity_gateway", "cluster"]) else { return };

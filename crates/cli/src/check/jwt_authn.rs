@@ -44,8 +44,8 @@ pub(super) struct Tokens<'c> {
     pub(super) issuers: Vec<&'c str>,
     /// The indicators of the filters' resources; `None` if the file has no filter.
     pub(super) indicators: Option<Vec<&'c str>>,
-    /// The issuer of each filter, and the path of its key set. A guard does not know the path of its
-    /// filter's.
+    /// The issuer of each filter, and the path of its key set. A guard does not know the path of
+    /// its filter's.
     pub(super) key_sets: Vec<(&'c str, &'c str)>,
     /// The ports of the filters' listeners; empty if the file has no filter.
     pub(super) ports: Vec<u64>,

@@ -1,4 +1,5 @@
-//! Finds access logs that have access tokens in them. Whoever reads such a log can act as the users.
+//! Finds access logs that have access tokens in them. Whoever reads such a log can act as the
+//! users.
 
 use super::findings::Findings;
 use super::tree::Place;

@@ -1,7 +1,7 @@
 //! Checks the routes that refuse look-alikes of the filter's paths.
 //!
-//! Some servers read `/OIDC/token`, `/oidc/token/` or `/oidc;x/token` as `/oidc/token`. To Envoy and
-//! the filter these are other paths, so they would reach such a server past the filter.
+//! Some servers read `/OIDC/token`, `/oidc/token/` or `/oidc;x/token` as `/oidc/token`. To Envoy
+//! and the filter these are other paths, so they would reach such a server past the filter.
 
 use impersonation_core::issuer::{Endpoint, Paths};
 
@@ -19,8 +19,8 @@ pub(super) fn is_for_look_alikes(regex: &str) -> bool {
     regex.starts_with("(?i)")
 }
 
-/// Checks each virtual host that has such routes. Without them, the servers behind are known to read
-/// a path as Envoy does.
+/// Checks each virtual host that has such routes. Without them, the servers behind are known to
+/// read a path as Envoy does.
 pub(super) fn check(services: &[Service<'_, '_>], findings: &mut Findings) {
     for service in services {
         let around = &service.plugin.around;

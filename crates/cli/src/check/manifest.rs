@@ -1,6 +1,6 @@
 //! Checks the plugin in manifests for Kubernetes: Istio's `EnvoyFilter`, which has parts of Envoy's
-//! own configuration, and Istio's `TrafficExtension` and Envoy Gateway's `EnvoyExtensionPolicy`, from
-//! which such parts are generated.
+//! own configuration, and Istio's `TrafficExtension` and Envoy Gateway's `EnvoyExtensionPolicy`,
+//! from which such parts are generated.
 
 use std::collections::HashMap;
 

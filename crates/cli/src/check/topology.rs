@@ -62,7 +62,8 @@ fn listener(place: Place<'_>, index: usize) -> Listener<'_> {
 
 fn chain(manager: Place<'_>) -> Chain<'_> {
     let filters = manager.list("http_filters").into_iter().map(Filter::read).collect();
-    // A virtual host may have a tree of matchers in place of routes, and plugins may replace routes.
+    // A virtual host may have a tree of matchers in place of routes, and plugins may replace
+    // routes.
     let is_plain = |place: &Place<'_>| {
         ["vhds", "matcher", "route_specifiers"].iter().all(|name| place.get(name).is_none())
     };

@@ -1,8 +1,8 @@
 //! Checks Istio's `TrafficExtension`, and `WasmPlugin`, which Istio turns into one.
 //!
 //! Neither has a field for `allow_on_headers_stop_iteration` or for a matcher (as of Istio 1.31).
-//! So neither can load the filter. The guard can be loaded if an `EnvoyFilter` puts a matcher around
-//! it.
+//! So neither can load the filter. The guard can be loaded if an `EnvoyFilter` puts a matcher
+//! around it.
 
 use super::clusters::Clusters;
 use super::findings::Findings;

@@ -40,9 +40,9 @@ struct Parties {
     /// Its configuration is at the well-known address of this issuer.
     #[arg(long, value_parser = issuer)]
     issuer: String,
-    /// A file with the access token for the transmitter's stream management, `-` for standard input.
-    /// Without it the token is read from the variable TRANSMITTER_TOKEN. No argument takes the
-    /// token: other users of the machine see arguments.
+    /// A file with the access token for the transmitter's stream management, `-` for standard
+    /// input. Without it the token is read from the variable TRANSMITTER_TOKEN. No argument takes
+    /// the token: other users of the machine see arguments.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// The id of the stream, if the transmitter has several for this receiver.

@@ -54,8 +54,8 @@ pub(super) struct Arguments {
     /// https://gateway.example.com/api/security-events.
     #[arg(long, value_name = "URL", value_parser = endpoint)]
     endpoint: String,
-    /// A file with the whole `Authorization` header that the transmitter is to send with each event,
-    /// such as `Bearer` with a random text. Without it the transmitter sends none.
+    /// A file with the whole `Authorization` header that the transmitter is to send with each
+    /// event, such as `Bearer` with a random text. Without it the transmitter sends none.
     #[arg(long, value_name = "FILE")]
     authorization_file: Option<PathBuf>,
     /// Enables the stream if it is paused or disabled.

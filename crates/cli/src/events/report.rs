@@ -14,7 +14,7 @@ use crate::display::escaped;
 /// The longest list that the text shows.
 const MOST: usize = 40;
 
-/// What is known of a stream.
+/// The known facts about a stream.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     /// True if nothing is wrong.

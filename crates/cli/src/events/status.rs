@@ -14,11 +14,11 @@ use crate::{Failure, Verdict};
 ///     impersonation-filter events status --issuer https://auth.example.com \
 ///       --token-file transmitter.token --metrics http://127.0.0.1:9902
 ///
-/// The access token is one for the transmitter's stream management. It is sent to the addresses that
-/// the transmitter's configuration names.
+/// The access token is one for the transmitter's stream management. It is sent to the addresses
+/// that the transmitter's configuration names.
 ///
-/// Exit status: 0 the stream is enabled and carries an event that ends impersonations, 1 it is not or
-/// does not, 2 nothing is known: no such stream, or the transmitter or an Envoy does not answer.
+/// Exit status: 0 the stream is enabled and carries an event that ends impersonations, 1 it is not
+/// or does not, 2 nothing is known: no such stream, or the transmitter or an Envoy does not answer.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Arguments {

@@ -19,8 +19,8 @@ const FROM_UPSTREAM: &str = "x-envoy-upstream-service-time";
 pub(super) enum Reading {
     /// All of it, for the filter's JSON and for an echo.
     Whole,
-    /// A short one, so that the connection can be used again. The response of an API may be a stream
-    /// without an end.
+    /// A short one, so that the connection can be used again. The response of an API may be a
+    /// stream without an end.
     IfShort,
 }
 

@@ -1,7 +1,7 @@
 //! Every way around the guard that its tests know, as requests.
 //!
-//! tests/envoy/probe.rs compares these requests with the tables of tests/envoy/guard/bypass.rs. A way
-//! that is added there must be added here.
+//! tests/envoy/probe.rs compares these requests with the tables of tests/envoy/guard/bypass.rs. A
+//! way that is added there must be added here.
 //!
 //! Two of the tests' methods are missing, PROPFIND and TRACE. They write nothing, so a guard with
 //! `default: allow` may let them pass. Headers with odd names are missing, too: Envoy may remove
@@ -192,8 +192,8 @@ fn of_tokens(read: &str, write: &str, credential: &Credential) -> Vec<Attempt> {
     attempts.into()
 }
 
-/// What a thief can do with an access token that is bound to a key. A thief may also have seen a
-/// proof for another request.
+/// The attempts of a thief who has an access token that is bound to a key. A thief may also have
+/// seen a proof for another request.
 pub(super) fn of_a_thief(at: &At, read: &str, credential: &Credential) -> Vec<Attempt> {
     let Some(key) = &credential.key else { return Vec::new() };
     let (own, thief) = (&**key, &Key::new());

@@ -99,8 +99,8 @@ fn check_one(
     (report, true)
 }
 
-/// Sends all attempts, unless the address stops answering. `silences` counts the attempts without an
-/// answer.
+/// Sends all attempts, unless the address stops answering. `silences` counts the attempts without
+/// an answer.
 fn try_all(
     deployment: &Deployment,
     at: &At,
@@ -181,8 +181,8 @@ fn refuses_writes(
     true
 }
 
-/// Decides whether a request was refused before it got to the API. `is_marked` says that Envoy marks
-/// the responses of this API, so that a response without the mark is Envoy's own.
+/// Decides whether a request was refused before it got to the API. `is_marked` says that Envoy
+/// marks the responses of this API, so that a response without the mark is Envoy's own.
 fn judge(
     deployment: &Deployment,
     at: &At,

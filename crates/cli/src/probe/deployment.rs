@@ -2,8 +2,8 @@
 //! there.
 //!
 //! Nothing stays. The path of each subject token is known before the token is exchanged, and
-//! `DELETE` of that path by its caller ends what the token was exchanged for, too. So the end of the
-//! probe needs no answer to an exchange, and no operator.
+//! `DELETE` of that path by its caller ends what the token was exchanged for, too. So the end of
+//! the probe needs no answer to an exchange, and no operator.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -421,8 +421,8 @@ impl Deployment {
         Ok(Impersonation { credential, id: token.id })
     }
 
-    /// Learns the nonce that the guards ask for, if they do: from the refusal of a request without a
-    /// proof.
+    /// Learns the nonce that the guards ask for, if they do: from the refusal of a request without
+    /// a proof.
     fn learn_nonce(&self, credential: &Credential) -> Result<(), Failure> {
         let Some(key) = &credential.key else { return Ok(()) };
         for api in &self.apis {

@@ -1,7 +1,7 @@
 //! Checks of the guard's headers: no caller can write them.
 //!
-//! Envoy does not enter the guard for ordinary users, so their requests are tested, too. Only the API
-//! sees which headers arrive, so it must have a path that repeats them.
+//! Envoy does not enter the guard for ordinary users, so their requests are tested, too. Only the
+//! API sees which headers arrive, so it must have a path that repeats them.
 
 use ureq::http::Request;
 

@@ -1,11 +1,11 @@
 //! `probe`: tests a running deployment from outside.
 //!
-//! `check` reads a configuration. `probe` sends requests, so it also finds what no file shows: another
-//! listener, an old module, a proxy in between. It begins impersonations of its own, tries to misuse
-//! them, ends them, and measures when each API refuses them.
+//! `check` reads a configuration. `probe` sends requests, so it also finds what no file shows:
+//! another listener, an old module, a proxy in between. It begins impersonations of its own, tries
+//! to misuse them, ends them, and measures when each API refuses them.
 //!
-//! A probe that proves nothing does not pass: without credentials that work and an API that answers,
-//! it fails, and so does a probe that was interrupted.
+//! A probe that proves nothing does not pass: without credentials that work and an API that
+//! answers, it fails, and so does a probe that was interrupted.
 
 mod answer;
 mod attempts;

@@ -129,8 +129,8 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// The flags that may not stand beside `--settings`, because the file has them. If one were ignored,
-/// nobody would notice that its address was not probed.
+/// The flags that may not stand beside `--settings`, because the file has them. If one were
+/// ignored, nobody would notice that its address was not probed.
 const OF_THE_FILE: [&str; 25] = [
     "filter",
     "api",

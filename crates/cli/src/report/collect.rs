@@ -27,7 +27,7 @@ const SAME: Duration = Duration::from_secs(60);
 const IMPERSONATIONS: u128 = 0;
 const OTHER_REQUESTS: u128 = 1;
 
-/// What the report is about. An impersonation is selected if its lines name all of it.
+/// The subject of the report. An impersonation is selected if its lines name all of it.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
     pub(super) txn: Option<String>,

@@ -140,7 +140,7 @@ pub(super) struct Facts<'a> {
     pub(super) caller: Text<'a>,
     #[serde(borrow)]
     pub(super) requested_by: Text<'a>,
-    /// Of an event: who sent it, its type, and the session that it is about.
+    /// The sender of an event, its type, and the session that it is about.
     #[serde(borrow)]
     pub(super) sender: Text<'a>,
     #[serde(borrow)]
@@ -167,10 +167,10 @@ pub(super) struct Facts<'a> {
     pub(super) all: bool,
     pub(super) ended: Option<u64>,
     pub(super) caller_gone: bool,
-    /// Of a mint that waits: how many people must approve, and true if the user must consent.
+    /// For a mint that waits: how many people must approve, and true if the user must consent.
     pub(super) approvals_needed: Option<u64>,
     pub(super) consent_needed: bool,
-    /// Of a decision: the reason that the person gave.
+    /// The reason that a person gave for a decision.
     #[serde(borrow)]
     pub(super) decision_reason: Text<'a>,
     pub(super) context: Option<Value>,

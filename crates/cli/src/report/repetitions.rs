@@ -1,10 +1,11 @@
 //! Tells copies of a line from requests that left equal lines.
 //!
-//! Where Envoy keeps a caller's `x-request-id`, a caller can make two requests whose lines are equal
-//! byte for byte. So a line is a copy only if no other request can have left it: it has Envoy's id
-//! of the line (`%UNIQUE_ID%`), which no caller chooses, or its event happens once for each token. Of
-//! other audit lines, those in another file are copies. Executed calls are in the access log, so the
-//! report never has fewer. All other equal lines count, and the report says so at each of them.
+//! Where Envoy keeps a caller's `x-request-id`, a caller can make two requests whose lines are
+//! equal byte for byte. So a line is a copy only if no other request can have left it: it has
+//! Envoy's id of the line (`%UNIQUE_ID%`), which no caller chooses, or its event happens once for
+//! each token. Of other audit lines, those in another file are copies. Executed calls are in the
+//! access log, so the report never has fewer. All other equal lines count, and the report says so
+//! at each of them.
 
 use std::cmp::Ordering;
 use std::ops::Range;

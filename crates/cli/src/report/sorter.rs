@@ -12,7 +12,7 @@ use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::rc::Rc;
 
-/// What errors call the temporary file.
+/// The name of the temporary file in errors.
 pub(super) const FILE: &str = "the temporary file of the report";
 
 /// The bytes of records that are kept in memory.

@@ -39,8 +39,8 @@ pub(crate) fn entry(name: &str) -> String {
 /// The finding about the demo's secret, which is always there.
 const DEMO: &str = "is the demo's, as in the envoy.yaml that is shipped";
 
-/// Asserts that `check` has exactly these findings about this envoy.yaml: problems, and warnings that
-/// begin with `warning: `.
+/// Asserts that `check` has exactly these findings about this envoy.yaml: problems, and warnings
+/// that begin with `warning: `.
 pub(crate) fn assert_findings(case: &str, text: &str, expected: &[&str]) {
     let found = check(&file("envoy.yaml", text), &["--assume-environment"]);
     let (_, findings) = found.lines.split_last().unwrap();

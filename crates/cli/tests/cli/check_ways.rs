@@ -1,6 +1,6 @@
-//! Tests of `check`: every way to an API that is not proved to have the guard before it is a problem,
-//! and what `check` does not understand is a warning. `tests/envoy/guard/proof` shows in Envoy
-//! that the ways are open.
+//! Tests of `check`: every way to an API that is not proved to have the guard before it is a
+//! problem, and what `check` does not understand is a warning. `tests/envoy/guard/proof` shows in
+//! Envoy that the ways are open.
 
 use crate::check::check;
 use crate::check_guard::{BOTH, Case, ORDERS, assert_cases, edit, edited, entry};

@@ -25,7 +25,7 @@ struct Setting {
     world: Arc<Mutex<World>>,
 }
 
-/// What transmitter and filter know.
+/// The settings that transmitter and filter share.
 #[derive(Default)]
 struct World {
     streams: Vec<Value>,

@@ -71,7 +71,7 @@ impl World {
         if step >= self.dies_before { Err(HostFailure("nothing any more")) } else { Ok(()) }
     }
 
-    /// Lets each other worker act whose turn comes before this step.
+    /// Runs each other worker whose turn comes before this step.
     fn run_others(&self, step: usize) {
         self.looking.set(false);
         loop {

@@ -1,4 +1,5 @@
-//! Changes to the shipped listener that show from outside: `impersonation-filter probe` finds them, too.
+//! Changes to the shipped listener that show from outside: `impersonation-filter probe` finds them,
+//! too.
 
 use std::collections::HashMap;
 

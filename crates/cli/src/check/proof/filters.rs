@@ -53,8 +53,8 @@ pub(super) struct Around<'a, 'd> {
 }
 
 impl<'d> Around<'_, 'd> {
-    /// Finds filters that are not known to be harmless where they stand. `is_own` tells the filter of
-    /// this project.
+    /// Finds filters that are not known to be harmless where they stand. `is_own` tells the filter
+    /// of this project.
     pub(super) fn check(
         &self,
         reach: &Reach<'d>,
@@ -125,7 +125,8 @@ impl<'d> Around<'_, 'd> {
         }
     }
 
-    /// Finds a place in one of these filters, or on the route, that writes a header field of requests.
+    /// Finds a place in one of these filters, or on the route, that writes a header field of
+    /// requests.
     fn written_by<'f>(
         &self,
         filters: impl Iterator<Item = &'f Filter<'d>>,

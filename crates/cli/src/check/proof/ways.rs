@@ -1,4 +1,5 @@
-//! Every way from a listener to a cluster: routes, their mirrors, and whatever passes connections on.
+//! Every way from a listener to a cluster: routes, their mirrors, and whatever passes connections
+//! on.
 //!
 //! A way that is not understood here counts as one to an API.
 

@@ -1,15 +1,15 @@
 //! Reads protobuf in JSON as Envoy's own parser does, into one canonical form.
 //!
 //! Protobuf allows many spellings of one message, and Envoy allows more than the specification: a
-//! boolean may be `"yes"`, an enum a number or in small letters, a list of one item that item alone.
-//! A judgement that knew one spelling would be passed by with the next. So everything behind this
-//! module reads the canonical form only: fields by their own names, true booleans and numbers, enums
-//! by their names, lists as lists, wrappers without the wrapper, and a typed struct as the message
-//! that it stands for. All of this was tried with Envoy 1.36.4 and 1.40.0; `tests/envoy/spellings.rs`
-//! shows each spelling. What Envoy refuses is a fault.
+//! boolean may be `"yes"`, an enum a number or in small letters, a list of one item that item
+//! alone. A judgement that knew one spelling would be passed by with the next. So everything behind
+//! this module reads the canonical form only: fields by their own names, true booleans and numbers,
+//! enums by their names, lists as lists, wrappers without the wrapper, and a typed struct as the
+//! message that it stands for. All of this was tried with Envoy 1.36.4 and 1.40.0;
+//! `tests/envoy/spellings.rs` shows each spelling. What Envoy refuses is a fault.
 //!
-//! The canonical form keeps the place of each value: a fault is reported by the line where the value
-//! stands in the file.
+//! The canonical form keeps the place of each value: a fault is reported by the line where the
+//! value stands in the file.
 
 mod scalar;
 mod table;

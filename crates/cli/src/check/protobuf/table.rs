@@ -1,8 +1,8 @@
 //! The messages of Envoy, by name: their fields, and the values of their enums.
 //!
 //! The table comes from the descriptors in Envoy's own binary, so it knows every extension and no
-//! field is forgotten. `tests/envoy/descriptors.rs` writes it, and fails while it differs. It is text,
-//! which a review can read, and nothing reads it unless `check` runs.
+//! field is forgotten. `tests/envoy/descriptors.rs` writes it, and fails while it differs. It is
+//! text, which a review can read, and nothing reads it unless `check` runs.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -31,8 +31,8 @@ impl Record {
         }
     }
 
-    /// The record of a token that is taken back, if `theirs` allows it. Breaks with the answer if the
-    /// record stays as it is.
+    /// The record of a token that is taken back, if `theirs` allows it. Breaks with the answer if
+    /// the record stays as it is.
     pub(crate) fn cancel(
         self,
         theirs: impl Fn(&Digest, &Mint) -> bool,

@@ -59,8 +59,8 @@ fn an_etcd_that_lets_a_spent_token_be_taken_back_is_found_out() {
     assert!(broken.explore().is_err());
 }
 
-/// Whatever call gets lost or arrives late: no exchange wins before the last approval, none wins after
-/// a denial, and one wins at most.
+/// Whatever call gets lost or arrives late: no exchange wins before the last approval, none wins
+/// after a denial, and one wins at most.
 #[test]
 fn a_token_under_review_is_exchanged_after_its_last_approval_or_never() {
     let one = Scenario { approvers: 1, ..Scenario::default() };

@@ -256,7 +256,8 @@ fn a_decision_of_unknown_outcome_is_not_taken_back() {
     let answer = decide(&gateway, &approver("dana"), &id, "approve");
     assert_refused(&answer, "lost", 503, "temporarily_unavailable", "decision_unknown");
     assert_eq!(answer.event["event"], "approval.refused");
-    // No hook expects a call from here on. The person repeats the decision, and learns that it counts.
+    // No hook expects a call from here on. The person repeats the decision, and learns that it
+    // counts.
     gateway.tick();
     let answer = decide(&gateway, &approver("dana"), &id, "approve");
     assert_eq!((answer.status, answer.text("state")), (200, "approved"));

@@ -22,7 +22,7 @@ fn gateway() -> Gateway {
     Gateway::new(&merging())
 }
 
-/// Lets the filter fetch the documents, of which the gateway has this one at every path.
+/// Makes the filter fetch the documents. The gateway answers every path with this one.
 fn fetch(gateway: &Gateway, document: &[u8]) {
     for _ in KINDS {
         let body = document.to_vec();

@@ -84,7 +84,7 @@ fn a_token_is_either_spent_or_taken_back() {
     explore("spend, cancel, clock", &clock.spender(0).canceller(0));
 }
 
-/// Of any number of approvals, denials and exchanges at once: no exchange wins before the last
+/// Any number of approvals, denials and exchanges run at once. No exchange wins before the last
 /// approval, none wins after a denial, and one wins at most.
 #[test]
 fn a_token_under_review_is_exchanged_after_its_last_approval_or_never() {

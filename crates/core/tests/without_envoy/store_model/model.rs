@@ -113,7 +113,7 @@ impl Scenario {
         self.actor(hand, [Op::Mint(at(600_000))])
     }
 
-    /// Lets the clock move on between any two calls.
+    /// Moves the clock on between any two calls.
     pub(super) fn clock(self, millis: &[u64]) -> Self {
         Self { times: millis.iter().map(|millis| at(*millis)).collect(), ..self }
     }

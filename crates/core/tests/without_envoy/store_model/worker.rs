@@ -276,7 +276,7 @@ fn is_page(key: &str) -> bool {
     kind_and_number(key).0 == 'p'
 }
 
-/// What each mint of the model asks for.
+/// The demands of each mint of the model.
 fn asked_for() -> (Mint, Grant) {
     let mint = Mint {
         caller: "backend".into(),
