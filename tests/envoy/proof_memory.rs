@@ -59,7 +59,7 @@ fn the_flood_of_one_key_leaves_the_proofs_of_other_keys_good() {
     let members = json!({"public_origin": PUBLIC_ORIGIN});
     let listener = bound_listener(&guard_configuration(&members), true);
     let bootstrap = Guarded::bootstrap_with(listener, filter, api.address);
-    let guarded = Guarded { envoy: clock.for_envoy(bootstrap).start(), api };
+    let guarded = Guarded { envoy: bootstrap.by_clock(&clock).start(), api };
     let mut findings = Findings::default();
     at_the_filter(&guarded, &mut findings);
     at_the_guard(&guarded, &clock, &mut findings);

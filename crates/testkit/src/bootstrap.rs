@@ -109,9 +109,15 @@ impl Bootstrap {
         self
     }
 
+    /// Makes Envoy go by this clock, which the test keeps.
+    pub fn by_clock(self, clock: &Clock) -> Self {
+        let set = |bootstrap: Self, (name, value)| bootstrap.environment(name, value);
+        clock.environment().into_iter().fold(self, set)
+    }
+
     /// Makes Envoy go by this clock: see `Envoy::clock`.
     pub fn clock(self, clock: Clock) -> Self {
-        let bootstrap = clock.for_envoy(self);
+        let bootstrap = self.by_clock(&clock);
         Self { clock: Some(Arc::new(clock)), ..bootstrap }
     }
 

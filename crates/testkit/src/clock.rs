@@ -9,7 +9,6 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::bootstrap::Bootstrap;
 use crate::scratch;
 
 /// The library that intercepts the system's clock functions.
@@ -58,10 +57,8 @@ impl Clock {
         fs::rename(new, &self.offset).unwrap();
     }
 
-    /// Makes an Envoy use this clock.
-    pub fn for_envoy(&self, bootstrap: Bootstrap) -> Bootstrap {
-        bootstrap
-            .environment("LD_PRELOAD", LIBRARY.to_str().unwrap())
-            .environment("CLOCK_OFFSET", self.offset.to_str().unwrap())
+    /// The variables of a process that goes by this clock.
+    pub(crate) fn environment(&self) -> [(&str, &str); 2] {
+        [("LD_PRELOAD", LIBRARY.to_str().unwrap()), ("CLOCK_OFFSET", self.offset.to_str().unwrap())]
     }
 }

@@ -189,7 +189,7 @@ impl Gateway {
             bootstrap = bootstrap.core(core);
         }
         if let Some(clock) = &options.clock {
-            bootstrap = clock.for_envoy(bootstrap);
+            bootstrap = bootstrap.by_clock(clock);
         }
         let envoy = bootstrap.try_start()?;
         Ok(Self { envoy, upstream, clock: None, servers: Vec::new() })

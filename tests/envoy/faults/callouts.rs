@@ -202,7 +202,7 @@ fn key_sets_survive_every_fault() {
         faulty.issuer.service.fail(faulty.fault);
     }
     let clock = Clock::new();
-    let envoy = clock.for_envoy(in_front_of(&services, &configuration)).start();
+    let envoy = in_front_of(&services, &configuration).by_clock(&clock).start();
     let mut findings = Findings::default();
 
     // Before the first success there are no keys to verify with.

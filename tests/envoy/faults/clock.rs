@@ -16,7 +16,7 @@ fn key_sets_are_fetched_anew_when_the_clock_was_set_back() {
     let issuer = Issuer::start("keys");
     let services = [&echoing_gateway(), &issuer.service];
     let bootstrap = in_front_of(&services, &minters_of(&issuer, "300s")).workers(2);
-    let envoy = clock.for_envoy(bootstrap).start();
+    let envoy = bootstrap.by_clock(&clock).start();
     wait_for("the keys", || {
         (envoy.send(&mint_with(&issuer.bearer(&issuer.key))).status == 201).then_some(())
     });

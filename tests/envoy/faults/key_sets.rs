@@ -29,7 +29,7 @@ fn start(issuer: &Issuer, cache_duration: &str, workers: u32) -> Envoy {
 
 /// Starts an Envoy that goes by this clock.
 fn start_by(clock: &Clock, issuer: &Issuer, workers: u32) -> Envoy {
-    with_keys(issuer, clock.for_envoy(in_front(issuer, "300s", workers)))
+    with_keys(issuer, in_front(issuer, "300s", workers).by_clock(clock))
 }
 
 fn in_front(issuer: &Issuer, cache_duration: &str, workers: u32) -> Bootstrap {

@@ -29,7 +29,7 @@ fn start_by(clock: &Clock, etcd: &Etcd, lifetimes: [&str; 2]) -> Guarded {
     let listener = guarded_listener(&configuration(&json!({})));
     let bootstrap = Guarded::bootstrap_with(listener, Filter::from(&filter), api.address)
         .cluster(cluster(etcd));
-    Guarded { envoy: clock.for_envoy(bootstrap.workers(2)).start(), api }
+    Guarded { envoy: bootstrap.workers(2).by_clock(clock).start(), api }
 }
 
 /// Returns for how many more seconds each revocation is kept.
