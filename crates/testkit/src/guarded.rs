@@ -11,9 +11,9 @@ use crate::configuration::{
     Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, SIGNING_KEY, jwks,
 };
 use crate::envoy::{Envoy, Exit};
-use crate::gateway::{backend_claims, exchange_request, now, raw_part};
+use crate::gateway::{exchange_request, now, raw_part};
 use crate::http::{Answer, Connection, Request};
-pub use crate::impersonations::Parties;
+pub use crate::impersonations::{Parties, operator, operator_with};
 use crate::impersonations::{backend, revocation};
 use crate::lent::{Idle, Lent};
 use crate::server::{Server, as_asked};
@@ -340,20 +340,6 @@ pub struct Begun {
     pub access_token: String,
     /// The access token of the backend that minted.
     pub backend: String,
-}
-
-/// The access token of an operator who may end impersonations.
-pub fn operator() -> String {
-    operator_with("impersonations:revoke")
-}
-
-/// The access token of an operator with this scope.
-pub fn operator_with(scope: &str) -> String {
-    let mut claims = backend_claims();
-    claims["sub"] = json!("operator-1");
-    claims["client_id"] = json!("operations");
-    claims["scope"] = json!(scope);
-    PROVIDER_KEY.sign(&claims)
 }
 
 /// The claims of an access token that the filter issues. The token is issued in the future, so that

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use crate::configuration::{CLIENT_SECRET, PROVIDER_KEY};
 use crate::gateway::{actor_claims, backend_claims, exchange_form, with_actor};
-use crate::guarded::operator_with;
 use crate::http::{Form, Request};
 
 pub const LIST: &str = "/api/impersonations";
@@ -22,6 +21,20 @@ pub fn backend(name: &str) -> String {
     let mut claims = backend_claims();
     claims["sub"] = json!(name);
     claims["client_id"] = json!(name);
+    PROVIDER_KEY.sign(&claims)
+}
+
+/// The access token of an operator who may end impersonations.
+pub fn operator() -> String {
+    operator_with("impersonations:revoke")
+}
+
+/// The access token of an operator with this scope.
+pub fn operator_with(scope: &str) -> String {
+    let mut claims = backend_claims();
+    claims["sub"] = json!("operator-1");
+    claims["client_id"] = json!("operations");
+    claims["scope"] = json!(scope);
     PROVIDER_KEY.sign(&claims)
 }
 
