@@ -1,7 +1,7 @@
 //! Each callout with each fault: the caller is answered in bounded time, nothing is spent, no other
 //! request is disturbed, and a metric counts the failure.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use testkit::gateway::{
 };
 use testkit::http::Request;
 use testkit::keys::Key;
-use testkit::server::{Fault, Reply};
+use testkit::server::{Fault, Reply, Server};
 use testkit::{Findings, wait_for};
 
 const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -313,11 +313,9 @@ fn a_missing_cluster_counts_as_a_failing_service() {
 
 #[test]
 fn every_callout_of_a_request_carries_its_traceparent() {
-    let gateway = Gateway::lent(&Configuration::default());
-    let (envoy, issuer) = (&gateway.envoy, Issuer::at(gateway.server("keys")));
+    let issuer = Issuer::start("keys");
     let [users, userinfo_service, minters] =
-        ["users", "userinfo", "introspection"].map(|name| gateway.server(name));
-    users.answer_always(Reply::status(200));
+        ["users", "userinfo", "introspection"].map(Server::start);
     userinfo_service.answer_always(Reply::json(&json!({"sub": "agent-1"})));
     let active = json!({"active": true, "scope": "impersonate", "client_id": "backend"});
     minters.answer_always(Reply::json(&active));
@@ -330,17 +328,19 @@ fn every_callout_of_a_request_carries_its_traceparent() {
         )
         .with("/subject_tokens/user_lookup", json!({"http_uri": lookup}))
         .with("/actor_tokens/userinfo", userinfo("0s"));
-    gateway.update(&configuration).unwrap();
+    let gateway = echoing_gateway();
+    let services = [&gateway, &users, &userinfo_service, &minters, &issuer.service];
+    let envoy = in_front_of(&services, &configuration).start();
     wait_for("the key set", || (issuer.service.calls() > 0).then_some(()));
     let traced = |request: Request| envoy.send(&request.header("traceparent", TRACEPARENT));
 
     let subject_token = minted(&traced(mint_with("opaque-bearer")));
     assert_eq!(traced(exchange_by(&subject_token, "opaque-actor")).status, 200);
-    for service in [users, userinfo_service, minters] {
+    for service in [&users, &userinfo_service, &minters] {
         assert_eq!(service.last().header("traceparent"), Some(TRACEPARENT), "{}", service.name);
     }
     // This request causes a fetch.
-    gateway.clock().set(6);
+    std::thread::sleep(Duration::from_millis(5200));
     let rotated = Key::generate(Algorithm::EdDSA, "rotated");
     issuer.publish(&[&rotated]);
     assert_eq!(traced(mint_with(&issuer.bearer(&rotated))).status, 201);
