@@ -9,7 +9,6 @@ use serde_json::json;
 
 use testkit::Findings;
 use testkit::bootstrap::Filter;
-use testkit::clock::Clock;
 use testkit::configuration::PROVIDER_KEY;
 use testkit::gateway::{
     backend_claims, exchange_form, exchange_request, mint_request, minted, now,
@@ -52,17 +51,16 @@ fn proof(holder: &Holder, (method, url): (&str, &str), jti: &str, token: &str, i
 
 #[test]
 fn the_flood_of_one_key_leaves_the_proofs_of_other_keys_good() {
-    let clock = Clock::new();
     let filter = Filter::from(&filter_configuration().with("/dpop", json!({})));
     let api = Server::start(API);
     api.answer(as_asked);
     let members = json!({"public_origin": PUBLIC_ORIGIN});
     let listener = bound_listener(&guard_configuration(&members), true);
     let bootstrap = Guarded::bootstrap_with(listener, filter, api.address);
-    let guarded = Guarded { envoy: bootstrap.by_clock(&clock).start(), api };
+    let guarded = Guarded { envoy: bootstrap.with_clock().start(), api };
     let mut findings = Findings::default();
     at_the_filter(&guarded, &mut findings);
-    at_the_guard(&guarded, &clock, &mut findings);
+    at_the_guard(&guarded, &mut findings);
 }
 
 fn at_the_filter(guarded: &Guarded, findings: &mut Findings) {
@@ -90,7 +88,7 @@ fn at_the_filter(guarded: &Guarded, findings: &mut Findings) {
     findings.expect("a client's exchange", &answer.status, &200);
 }
 
-fn at_the_guard(guarded: &Guarded, clock: &Clock, findings: &mut Findings) {
+fn at_the_guard(guarded: &Guarded, findings: &mut Findings) {
     let ask = |holder: &Holder, jti: &str, iat: u64| -> Answer {
         let token = token(&claims_with(&json!({"cnf": {"jkt": holder.thumbprint()}})));
         let proof = proof(holder, ("GET", API_URL), jti, &token, iat);
@@ -107,7 +105,7 @@ fn at_the_guard(guarded: &Guarded, clock: &Clock, findings: &mut Findings) {
     findings.expect("another key's proof", &ask(&other, &jti, made).status, &200);
     let again = ask(&flooder, &flood[0], made);
     findings.expect("the flood makes no used proof new", &again.status, &401);
-    clock.set(WINDOW as i64);
+    guarded.envoy.clock().set(WINDOW as i64);
     let late = ask(&flooder, &flood[0], made);
     findings.expect("forgotten, and too old", &late.status, &401);
 }

@@ -109,15 +109,11 @@ impl Bootstrap {
         self
     }
 
-    /// Makes Envoy go by this clock, which the test keeps.
-    pub fn by_clock(self, clock: &Clock) -> Self {
+    /// Gives Envoy a clock of its own: see `Envoy::clock`.
+    pub fn with_clock(self) -> Self {
+        let clock = Clock::new();
         let set = |bootstrap: Self, (name, value)| bootstrap.environment(name, value);
-        clock.environment().into_iter().fold(self, set)
-    }
-
-    /// Makes Envoy go by this clock: see `Envoy::clock`.
-    pub fn clock(self, clock: Clock) -> Self {
-        let bootstrap = self.by_clock(&clock);
+        let bootstrap = clock.environment().into_iter().fold(self, set);
         Self { clock: Some(Arc::new(clock)), ..bootstrap }
     }
 

@@ -133,7 +133,7 @@ impl Envoy {
         self.lend();
     }
 
-    /// Returns the clock that was given to the bootstrap.
+    /// Returns the clock that [`Bootstrap::with_clock`] has given.
     pub fn clock(&self) -> &Clock {
         self.clock.as_ref().expect("this Envoy has no clock of its own")
     }

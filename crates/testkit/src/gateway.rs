@@ -2,13 +2,12 @@
 //! exchanges, and the APIs that verify access tokens.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use crate::bootstrap::{Bootstrap, Cluster, Filter, Listener, buffer, disabled};
-use crate::clock::Clock;
 use crate::configuration::{
     CLIENT_SECRET, Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, SUPPORT,
 };
@@ -48,8 +47,8 @@ pub struct Options {
     pub disabled: bool,
     /// More clusters than that of the upstream.
     pub clusters: Vec<Cluster>,
-    /// Makes Envoy go by this clock.
-    pub clock: Option<Arc<Clock>>,
+    /// Gives Envoy a clock of its own.
+    pub clock: bool,
 }
 
 impl Default for Options {
@@ -63,7 +62,7 @@ impl Default for Options {
             drain_seconds: 600,
             disabled: false,
             clusters: Vec::new(),
-            clock: None,
+            clock: false,
         }
     }
 }
@@ -84,8 +83,6 @@ pub enum Listeners {
 pub struct Gateway {
     pub envoy: Envoy,
     pub upstream: Server,
-    /// The clock that a lent gateway goes by.
-    clock: Option<Arc<Clock>>,
     /// The servers that a lent gateway knows besides its upstream.
     servers: Vec<Server>,
 }
@@ -137,19 +134,19 @@ impl Gateway {
             let cluster = |server: &Server| Cluster::new(&server.name, server.address);
             let options = Options {
                 clusters: servers.iter().map(cluster).chain(store).collect(),
-                clock: Some(Arc::default()),
+                clock: true,
                 drain_seconds: 0,
                 ..Options::default()
             };
             let mut gateway = Self::try_start(filter.clone(), &options).unwrap();
             gateway.envoy.lend();
-            Self { servers, clock: options.clock, ..gateway }
+            Self { servers, ..gateway }
         };
         let renew = |gateway: &mut Self| {
             gateway.upstream.heal();
             gateway.upstream.answer(as_asked);
             gateway.servers.iter().for_each(Server::reset);
-            gateway.clock().set(0);
+            gateway.envoy.clock().set(0);
             gateway.envoy.lend_with([listener("gateway", Some(filter.clone().into()))]);
         };
         Lent::new(idle, start, renew)
@@ -188,16 +185,11 @@ impl Gateway {
         if let Some(core) = options.core {
             bootstrap = bootstrap.core(core);
         }
-        if let Some(clock) = &options.clock {
-            bootstrap = bootstrap.by_clock(clock);
+        if options.clock {
+            bootstrap = bootstrap.with_clock();
         }
         let envoy = bootstrap.try_start()?;
-        Ok(Self { envoy, upstream, clock: None, servers: Vec::new() })
-    }
-
-    /// Returns the clock of a lent gateway.
-    pub fn clock(&self) -> &Clock {
-        self.clock.as_ref().expect("only a lent gateway has a clock")
+        Ok(Self { envoy, upstream, servers: Vec::new() })
     }
 
     /// Returns a server that the filter of a lent gateway may ask, by the name of its cluster.

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::artifacts::GUARD;
 use crate::bootstrap::{Bootstrap, Cluster, Filter, Listener, Plugin, VERSION_PATH};
-use crate::clock::Clock;
 use crate::configuration::{
     Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, SIGNING_KEY, jwks,
 };
@@ -241,7 +240,7 @@ impl Guarded {
                 .cluster(Cluster::new(API, api.address).as_downstream())
                 .cluster(Cluster::new(STREAMS, streaming::start()))
                 .drain_seconds(0)
-                .clock(Clock::new());
+                .with_clock();
             let mut envoy = bootstrap.start();
             envoy.lend();
             Self { envoy, api }

@@ -175,7 +175,7 @@ fn a_token_that_is_revoked_while_it_waits_is_invalid() {
             assert_eq!(answer.status, 201, "{answer:?}");
             // The millisecond of the revocation ends.
             ahead.set(ahead.get() + 1);
-            gateway.clock().set(ahead.get());
+            gateway.envoy.clock().set(ahead.get());
         };
         let exchange = |token: &str| gateway.exchange(&exchange_form(token)).refusal();
         let pending = (400, "authorization_pending".to_owned());

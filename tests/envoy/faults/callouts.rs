@@ -10,7 +10,6 @@ use super::{
     ACTORS, BOUND, Issuer, MINTERS, TIMEOUT, echoing_gateway, exchange_by, expect_unavailable,
     introspection, introspection_at, mint_with, uri, userinfo,
 };
-use testkit::clock::Clock;
 use testkit::configuration::Configuration;
 use testkit::envoy::Envoy;
 use testkit::gateway::{
@@ -201,8 +200,7 @@ fn key_sets_survive_every_fault() {
     for faulty in &issuers {
         faulty.issuer.service.fail(faulty.fault);
     }
-    let clock = Clock::new();
-    let envoy = in_front_of(&services, &configuration).by_clock(&clock).start();
+    let envoy = in_front_of(&services, &configuration).with_clock().start();
     let mut findings = Findings::default();
 
     // Before the first success there are no keys to verify with.
@@ -234,7 +232,7 @@ fn key_sets_survive_every_fault() {
     }
 
     // From then on the last good keys serve, whatever happens to a refresh.
-    clock.set(6);
+    envoy.clock().set(6);
     for FaultyIssuer { fault, issuer, request } in &issuers {
         let case = format!("{} later", issuer.service.name);
         let rotated = Key::generate(Algorithm::EdDSA, "rotated");

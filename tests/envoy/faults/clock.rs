@@ -3,7 +3,6 @@
 use jsonwebtoken::Algorithm;
 
 use super::{Issuer, echoing_gateway, mint_with, minters_of};
-use testkit::clock::Clock;
 use testkit::gateway::in_front_of;
 use testkit::keys::Key;
 use testkit::wait_for;
@@ -12,17 +11,16 @@ const HOUR: i64 = 3600;
 
 #[test]
 fn key_sets_are_fetched_anew_when_the_clock_was_set_back() {
-    let clock = Clock::new();
     let issuer = Issuer::start("keys");
     let services = [&echoing_gateway(), &issuer.service];
     let bootstrap = in_front_of(&services, &minters_of(&issuer, "300s")).workers(2);
-    let envoy = bootstrap.by_clock(&clock).start();
+    let envoy = bootstrap.with_clock().start();
     wait_for("the keys", || {
         (envoy.send(&mint_with(&issuer.bearer(&issuer.key))).status == 201).then_some(())
     });
     let rotated = Key::generate(Algorithm::EdDSA, "rotated");
     issuer.publish(&[&rotated]);
-    clock.set(-HOUR);
+    envoy.clock().set(-HOUR);
     for connection in &mut envoy.connect_to_every_worker() {
         wait_for("the new key", || {
             (connection.send(&mint_with(&issuer.bearer(&rotated))).status == 201).then_some(())

@@ -10,7 +10,6 @@ use serde_json::json;
 
 use super::{Issuer, echoing_gateway, expect_unavailable, mint_with, minters_of};
 use testkit::bootstrap::Bootstrap;
-use testkit::clock::Clock;
 use testkit::envoy::Envoy;
 use testkit::gateway::in_front_of;
 use testkit::http::{Answer, Connection, Request};
@@ -27,9 +26,9 @@ fn start(issuer: &Issuer, cache_duration: &str, workers: u32) -> Envoy {
     with_keys(issuer, in_front(issuer, cache_duration, workers))
 }
 
-/// Starts an Envoy that goes by this clock.
-fn start_by(clock: &Clock, issuer: &Issuer, workers: u32) -> Envoy {
-    with_keys(issuer, in_front(issuer, "300s", workers).by_clock(clock))
+/// Starts an Envoy with a clock of its own.
+fn start_with_clock(issuer: &Issuer, workers: u32) -> Envoy {
+    with_keys(issuer, in_front(issuer, "300s", workers).with_clock())
 }
 
 fn in_front(issuer: &Issuer, cache_duration: &str, workers: u32) -> Bootstrap {
@@ -91,10 +90,9 @@ fn key_sets_are_fetched_at_the_start_and_again_before_they_expire() {
 #[test]
 fn an_unknown_kid_causes_a_fetch_at_once_but_at_most_every_five_seconds() {
     let issuer = Issuer::start("keys");
-    let clock = Clock::new();
-    let envoy = start_by(&clock, &issuer, 1);
+    let envoy = start_with_clock(&issuer, 1);
     let fetched = issuer.service.calls();
-    clock.set(AN_INTERVAL);
+    envoy.clock().set(AN_INTERVAL);
     assert_eq!(issuer.service.calls(), fetched, "no request has asked for keys");
     // The very request that brings the unknown key is answered.
     let rotated = new_key("rotated");
@@ -160,9 +158,8 @@ fn an_emptied_key_set_withdraws_all_keys() {
 #[test]
 fn a_caller_who_hangs_up_does_not_stop_the_fetch_of_keys() {
     let issuer = Issuer::start("keys");
-    let clock = Clock::new();
-    let envoy = start_by(&clock, &issuer, 1);
-    clock.set(AN_INTERVAL);
+    let envoy = start_with_clock(&issuer, 1);
+    envoy.clock().set(AN_INTERVAL);
     let rotated = new_key("rotated");
     let (release, held) = mpsc::channel::<()>();
     let (held, keys) = (Mutex::new(held), json!({"keys": [rotated.public_jwk()]}));
@@ -240,8 +237,7 @@ fn keys_that_one_worker_fetched_serve_every_worker() {
 #[test]
 fn one_fetch_serves_all_workers() {
     let issuer = Issuer::start("keys");
-    let clock = Clock::new();
-    let envoy = start_by(&clock, &issuer, 4);
+    let envoy = start_with_clock(&issuer, 4);
     let mut connections = envoy.connect_to_every_worker();
     wait_for("every worker to have the keys", || {
         let mint = mint_with(&issuer.bearer(&issuer.key));
@@ -250,7 +246,7 @@ fn one_fetch_serves_all_workers() {
     expect_one_fetch_at_a_time(&issuer);
     let fetched = issuer.service.calls();
 
-    clock.set(AN_INTERVAL);
+    envoy.clock().set(AN_INTERVAL);
     let rotated = new_key("rotated");
     issuer.publish(&[&rotated]);
     let mint = mint_with(&issuer.bearer(&rotated));

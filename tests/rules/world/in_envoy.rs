@@ -45,7 +45,7 @@ impl World {
     /// Moves the filter's clock on, or back.
     pub(crate) fn advance(&self, seconds: i64) {
         self.ahead.set(self.ahead.get() + seconds);
-        self.gateway.clock().set(self.ahead.get());
+        self.gateway.envoy.clock().set(self.ahead.get());
     }
 
     /// Returns what a counter has counted in this test.

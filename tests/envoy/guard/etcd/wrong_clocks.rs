@@ -9,7 +9,6 @@ use super::{
     wait_until_it_has_ended, wait_until_it_passes,
 };
 use testkit::bootstrap::Filter;
-use testkit::clock::Clock;
 use testkit::etcd::Etcd;
 use testkit::guarded::{Begun, Guarded, Parties, filter_configuration, guarded_listener};
 use testkit::wait_for;
@@ -19,7 +18,7 @@ const LONGEST: u64 = 2 * 24 * 3600 + 600;
 
 /// Starts guard and filter before an API that answers, with a clock that can be set and these
 /// lifetimes.
-fn start_by(clock: &Clock, etcd: &Etcd, lifetimes: [&str; 2]) -> Guarded {
+fn start_with_clock(etcd: &Etcd, lifetimes: [&str; 2]) -> Guarded {
     let api = api();
     let filter = filter_configuration()
         .with("/store", store())
@@ -29,7 +28,7 @@ fn start_by(clock: &Clock, etcd: &Etcd, lifetimes: [&str; 2]) -> Guarded {
     let listener = guarded_listener(&configuration(&json!({})));
     let bootstrap = Guarded::bootstrap_with(listener, Filter::from(&filter), api.address)
         .cluster(cluster(etcd));
-    Guarded { envoy: bootstrap.workers(2).by_clock(clock).start(), api }
+    Guarded { envoy: bootstrap.workers(2).with_clock().start(), api }
 }
 
 /// Returns for how many more seconds each revocation is kept.
@@ -50,11 +49,11 @@ fn kept(etcd: &Etcd) -> Vec<u64> {
 /// Does what an operator on call would do: shortens the lifetimes, then ends all impersonations.
 #[test]
 fn a_revocation_is_kept_for_the_longest_life_that_can_be_configured() {
-    let (etcd, clock) = (Etcd::start(), Clock::new());
+    let etcd = Etcd::start();
     let before = start(&etcd, &json!({}));
     let parties = Parties::new();
     let (ended, live) = (before.begin(&parties), before.begin(&Parties::new()));
-    let revoker = start_by(&clock, &etcd, ["300s", "60s"]);
+    let revoker = start_with_clock(&etcd, ["300s", "60s"]);
     let guard = start_without_filter(&etcd, &json!({}));
     for guarded in [&revoker, &guard] {
         wait_until_it_passes(guarded, &ended);
@@ -67,7 +66,7 @@ fn a_revocation_is_kept_for_the_longest_life_that_can_be_configured() {
     assert_eq!(kept.len(), 1);
     assert!(kept[0] + 60 >= LONGEST, "{kept:?}");
     // Another revocation follows a thousand seconds later.
-    clock.set(1100);
+    revoker.envoy.clock().set(1100);
     revoke_user(&revoker, "somebody-else");
     let later = start_without_filter(&etcd, &json!({}));
     for guarded in [&before, &guard, &later] {
@@ -93,17 +92,17 @@ fn wait_until_it_is_refused(guarded: &Guarded, begun: &Begun, before: Option<u16
 /// One of the two Envoys has a clock that is far ahead.
 #[test]
 fn an_envoy_whose_clock_is_ahead_makes_no_other_forget_a_revocation() {
-    let (etcd, clock) = (Etcd::start(), Clock::new());
+    let etcd = Etcd::start();
     let one = start(&etcd, &json!({}));
-    let other = start_by(&clock, &etcd, ["600s", "3600s"]);
+    let other = start_with_clock(&etcd, ["600s", "3600s"]);
     let (ended, live) = (one.begin(&Parties::new()), one.begin(&Parties::new()));
     end(&one, &ended);
     wait_until_it_has_ended(&other, &ended);
     for ahead in [90 * 60, 3 * 24 * 3600] {
-        clock.set(ahead);
+        other.envoy.clock().set(ahead);
         let user = format!("somebody-else-{ahead}");
         revoke_user(&other, &user);
-        clock.set(0);
+        other.envoy.clock().set(0);
         // Once this revocation is known, all earlier ones are known, too.
         let marked = one.begin(&Parties::new());
         end(&other, &marked);
