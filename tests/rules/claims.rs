@@ -6,27 +6,15 @@ use serde_json::{Map, Value, json};
 use super::flow::claims_of;
 use crate::world::World;
 use testkit::Findings;
-use testkit::claims_scripts::{self, Case};
+use testkit::claims_scripts::{self, Case, function, misbehaving, script};
 use testkit::configuration::{Configuration, ISSUER, ORDERS, PROVIDER_KEY, SIGNING_KEY};
 use testkit::gateway::{
-    EXCHANGE_GRANT, actor_claims, exchange_form, exchange_request, key_set, mint_body_request,
-    minted, verify, with_actor,
+    EXCHANGE_GRANT, actor_claims, exchange_form, key_set, mint_body_request, minted, verify,
+    with_actor,
 };
-use testkit::http::{Answer, Request};
+use testkit::http::Answer;
 
 const FAILURES: &str = "impersonation_custom_claims_failures_total";
-
-fn script(source: &str) -> Configuration {
-    Configuration::default().with("/custom_claims/script", source)
-}
-
-/// A configuration whose function has this body. Its timeout is long enough for a busy machine.
-fn function(body: &str) -> Configuration {
-    script(&format!(
-        "const getCustomJwtClaims = async ({{ token, context, environmentVariables, api }}) => {{\n{body}\n}};"
-    ))
-    .with("/custom_claims/timeout", "1s")
-}
 
 /// Mints a subject token with this context.
 fn mint(world: &World, context: &Value) -> String {
@@ -38,18 +26,9 @@ fn call(world: &World, context: &Value) -> Answer {
     world.exchange(&exchange_form(&mint(world, context)))
 }
 
-/// An exchange for `orders:write`: the scripts of these tests fail for this scope.
-fn misbehaving(subject_token: &str) -> Request {
-    exchange_request(&exchange_form(subject_token).set("scope", "orders:write"))
-}
-
 /// Returns the claims that a script has added.
 fn custom(answer: &Answer) -> Value {
-    let mut claims = claims_of(answer);
-    for name in ["iss", "sub", "aud", "client_id", "iat", "exp", "jti", "txn", "scope"] {
-        assert!(claims.as_object_mut().unwrap().remove(name).is_some(), "{name}: {answer:?}");
-    }
-    claims
+    claims_scripts::custom(claims_of(answer))
 }
 
 fn custom_with_actor(answer: &Answer) -> Value {

@@ -4,6 +4,9 @@
 use serde_json::Value;
 use std::fs;
 
+use crate::configuration::Configuration;
+use crate::gateway::{exchange_form, exchange_request};
+use crate::http::Request;
 use crate::repository;
 
 pub struct Case {
@@ -50,4 +53,30 @@ pub fn all() -> Vec<Case> {
     cases.sort_by(|a, b| a.name.cmp(&b.name));
     assert!(cases.len() > 15, "the scripts have gone");
     cases
+}
+
+/// A configuration with this script.
+pub fn script(source: &str) -> Configuration {
+    Configuration::default().with("/custom_claims/script", source)
+}
+
+/// A configuration whose function has this body. Its timeout is long enough for a busy machine.
+pub fn function(body: &str) -> Configuration {
+    script(&format!(
+        "const getCustomJwtClaims = async ({{ token, context, environmentVariables, api }}) => {{\n{body}\n}};"
+    ))
+    .with("/custom_claims/timeout", "1s")
+}
+
+/// An exchange for `orders:write`: the scripts of these tests fail for this scope.
+pub fn misbehaving(subject_token: &str) -> Request {
+    exchange_request(&exchange_form(subject_token).set("scope", "orders:write"))
+}
+
+/// Leaves the claims of an access token that a script has added.
+pub fn custom(mut claims: Value) -> Value {
+    for name in ["iss", "sub", "aud", "client_id", "iat", "exp", "jti", "txn", "scope"] {
+        assert!(claims.as_object_mut().unwrap().remove(name).is_some(), "{name}");
+    }
+    claims
 }

@@ -7,26 +7,14 @@ mod sandbox;
 use serde_json::{Value, json};
 
 use testkit::Findings;
+use testkit::claims_scripts::{self, function, misbehaving, script};
 use testkit::configuration::Configuration;
 use testkit::gateway::{
-    Gateway, Listeners, Options, exchange_form, exchange_request, mint_body_request, minted,
-    raw_part,
+    Gateway, Listeners, Options, exchange_form, mint_body_request, minted, raw_part,
 };
-use testkit::http::{Answer, Request};
+use testkit::http::Answer;
 
 const FAILURES: &str = "wasmcustom.impersonation_custom_claims_failures_total";
-
-fn script(source: &str) -> Configuration {
-    Configuration::default().with("/custom_claims/script", source)
-}
-
-/// A configuration whose function has this body. Its timeout is long enough for a busy machine.
-fn function(body: &str) -> Configuration {
-    script(&format!(
-        "const getCustomJwtClaims = async ({{ token, context, environmentVariables, api }}) => {{\n{body}\n}};"
-    ))
-    .with("/custom_claims/timeout", "1s")
-}
 
 /// Mints a subject token with this context.
 fn mint(gateway: &Gateway, context: &Value) -> String {
@@ -38,11 +26,6 @@ fn call(gateway: &Gateway, context: &Value) -> Answer {
     gateway.exchange(&exchange_form(&mint(gateway, context)))
 }
 
-/// An exchange for `orders:write`: the scripts of these tests fail for this scope.
-fn misbehaving(subject_token: &str) -> Request {
-    exchange_request(&exchange_form(subject_token).set("scope", "orders:write"))
-}
-
 /// Returns the claims of the access token. The answer must be 200.
 fn claims(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -51,11 +34,7 @@ fn claims(answer: &Answer) -> Value {
 
 /// Returns the claims that a script has added.
 fn custom(answer: &Answer) -> Value {
-    let mut claims = claims(answer);
-    for name in ["iss", "sub", "aud", "client_id", "iat", "exp", "jti", "txn", "scope"] {
-        assert!(claims.as_object_mut().unwrap().remove(name).is_some(), "{name}: {answer:?}");
-    }
-    claims
+    claims_scripts::custom(claims(answer))
 }
 
 /// Returns the audit events of exchanges.
