@@ -12,6 +12,7 @@ pub mod claims_scripts;
 pub mod client;
 pub mod clock;
 pub mod configuration;
+pub mod documents;
 pub mod envoy;
 pub mod etcd;
 pub mod events;

@@ -6,34 +6,27 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use super::BOUND;
 use testkit::bootstrap::Bootstrap;
-use testkit::configuration::{Configuration, ISSUER};
+use testkit::configuration::Configuration;
+use testkit::documents::{DISCOVERY, JWKS, gateway_document, has_documents};
 use testkit::envoy::Envoy;
 use testkit::gateway::{Gateway, IDENTITY_GATEWAY, in_front_of};
 use testkit::http::{Answer, Request};
 use testkit::http2;
-use testkit::keys::Key;
 use testkit::lent::Lent;
 use testkit::server::{Fault, Received, Reply, Server};
 use testkit::{Findings, wait_for};
 
-pub(super) const JWKS: &str = "/oidc/jwks";
-pub(super) const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
-
 /// Lends a filter that merges the documents of the gateway behind it.
 fn lent() -> Lent<Gateway> {
-    let documents = json!({"documents": "merge"});
-    Gateway::lent(&Configuration::default().with("/identity_gateway", documents))
+    Gateway::lent(&testkit::documents::merging())
 }
 
 pub(super) fn merging(gateway: &Server) -> Bootstrap {
-    let configuration =
-        Configuration::default().with("/identity_gateway", json!({"documents": "merge"}));
-    in_front_of(&[gateway], &configuration)
+    in_front_of(&[gateway], &testkit::documents::merging())
 }
 
 /// The filter with the gateway's cluster, and these members besides.
@@ -59,51 +52,11 @@ pub(super) fn wait_for_a_fetch(gateway: &Server, target: &str) {
     });
 }
 
-/// The gateway's own documents.
-pub(super) fn gateway_document(target: &str) -> Value {
-    match target {
-        JWKS => json!({
-            "z": [1, 2.5, null, "é"],
-            "keys": [
-                Key::generate(Algorithm::ES256, "theirs").public_jwk(),
-                {"kty": "unheard-of", "n": 1},
-            ],
-            "a": {"b": {}},
-        }),
-        _ => json!({
-            "issuer": ISSUER,
-            "token_endpoint": format!("{ISSUER}/token"),
-            "grant_types_supported": ["authorization_code", "refresh_token"],
-            "claims_supported": ["sub"],
-            "z": null,
-        }),
-    }
-}
-
 /// Starts a gateway whose documents stay the same from one request to the next.
 pub(super) fn gateway_with_documents() -> (Server, Value, Value) {
     let gateway = Server::start(IDENTITY_GATEWAY);
     let (key_set, discovery) = has_documents(&gateway);
     (gateway, key_set, discovery)
-}
-
-/// Gives the gateway documents that stay the same from one request to the next.
-fn has_documents(gateway: &Server) -> (Value, Value) {
-    let (key_set, discovery) = (gateway_document(JWKS), gateway_document(DISCOVERY));
-    let documents = (key_set.clone(), discovery.clone());
-    gateway.answer(move |asked| {
-        let document = if asked.target == JWKS { &documents.0 } else { &documents.1 };
-        Reply::json(document)
-            .header("etag", "\"theirs\"")
-            .header("cache-control", "public, max-age=60")
-            .header("last-modified", "Wed, 21 Oct 2015 07:28:00 GMT")
-            .header("x-theirs", "kept")
-    });
-    (key_set, discovery)
-}
-
-pub(super) fn kids(document: &Value) -> Vec<&str> {
-    document["keys"].as_array().unwrap().iter().filter_map(|key| key["kid"].as_str()).collect()
 }
 
 pub(super) fn expect_honest_length(findings: &mut Findings, case: &str, answer: &Answer) {

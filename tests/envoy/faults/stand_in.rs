@@ -4,11 +4,12 @@
 use serde_json::json;
 
 use super::documents::{
-    DISCOVERY, FAULTS, JWKS, answers_that_are_no_documents, expect_honest_length,
-    gateway_with_documents, keeping, kids, merging, stand_in, wait_for_a_fetch,
+    FAULTS, answers_that_are_no_documents, expect_honest_length, gateway_with_documents, keeping,
+    merging, stand_in, wait_for_a_fetch,
 };
 use testkit::bootstrap::{Bootstrap, Cluster, Listener};
 use testkit::configuration::{ISSUER, PROVIDER_KEY};
+use testkit::documents::{DISCOVERY, JWKS, kids};
 use testkit::envoy::Envoy;
 use testkit::gateway::{IDENTITY_GATEWAY, backend_claims, in_front_of};
 use testkit::http::{Answer, Request};
