@@ -1,61 +1,17 @@
 //! Two issuers use the same names, and a guard tells their actors apart.
 
-use std::sync::LazyLock;
-
-use jsonwebtoken::Algorithm;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use testkit::bootstrap::Filter;
-use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY, SUPPORT, jwks};
-use testkit::gateway::{
-    actor_claims, backend_claims, exchange_form, exchange_request, minted, with_actor,
-};
+use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, SUPPORT};
+use testkit::gateway::minted;
 use testkit::guarded::{ACTOR_HEADER, Guarded, guard_configuration, guarded_listener};
 use testkit::http::Request;
-use testkit::keys::Key;
 use testkit::server::{Server, as_asked};
-
-const PARTNER: &str = "https://partner.example.com";
-const CALLERS: &str = "/subject_tokens/authentication/jwt";
-const ACTORS: &str = "/actor_tokens/jwt";
-
-static PARTNER_KEY: LazyLock<Key> = LazyLock::new(|| Key::generate(Algorithm::EdDSA, "partner-1"));
-
-/// Both issuers, for tokens with this audience.
-fn both(audience: &str) -> Value {
-    json!([
-        {"issuer": ISSUER, "name_prefix": "", "audiences": [audience], "local_jwks": jwks(&[&PROVIDER_KEY])},
-        {"issuer": PARTNER, "name_prefix": "partner:", "audiences": [audience], "local_jwks": jwks(&[&PARTNER_KEY])},
-    ])
-}
+use testkit::two_issuers::{ACTORS, CALLERS, PARTNER, acting, agent, backend, both, mint};
 
 fn configuration() -> Configuration {
     Configuration::default().with(CALLERS, both(MANAGEMENT)).with(ACTORS, both(SUPPORT))
-}
-
-/// A token of the issuer without a prefix, or of its partner.
-fn signed(issuer: &str, mut claims: Value) -> String {
-    claims["iss"] = json!(issuer);
-    if issuer == PARTNER { PARTNER_KEY.sign(&claims) } else { PROVIDER_KEY.sign(&claims) }
-}
-
-fn backend(issuer: &str, name: &str) -> String {
-    let mut claims = backend_claims();
-    claims["sub"] = json!(name);
-    claims["client_id"] = json!(name);
-    signed(issuer, claims)
-}
-
-fn agent(issuer: &str, name: &str) -> String {
-    signed(issuer, actor_claims(name))
-}
-
-fn mint(bearer: &str, body: &Value) -> Request {
-    Request::post("/api/subject-tokens").bearer(bearer).json(body)
-}
-
-fn acting(subject_token: &str, actor_token: &str) -> Request {
-    exchange_request(&with_actor(exchange_form(subject_token), actor_token))
 }
 
 #[test]

@@ -1,36 +1,19 @@
 //! Two issuers use the same names: a name of one issuer is never taken for the other's.
 
-use std::sync::LazyLock;
-
-use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use super::flow::http_uri_of;
 use crate::world::World;
 use testkit::Findings;
-use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY, SUPPORT, jwks};
+use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, SUPPORT};
 use testkit::gateway::{
-    IDENTITY_GATEWAY, actor_claims, backend_claims, exchange_form, exchange_request, mint_request,
-    minted, raw_part, with_actor,
+    IDENTITY_GATEWAY, backend_claims, exchange_form, mint_request, minted, raw_part,
 };
 use testkit::http::{Answer, Request};
-use testkit::keys::Key;
 use testkit::server::{Received, Reply};
+use testkit::two_issuers::{ACTORS, CALLERS, PARTNER, acting, agent, backend, both, mint, signed};
 
-const PARTNER: &str = "https://partner.example.com";
-const CALLERS: &str = "/subject_tokens/authentication/jwt";
-const ACTORS: &str = "/actor_tokens/jwt";
 const OPERATORS: &str = "/impersonations/authentication/jwt";
-
-static PARTNER_KEY: LazyLock<Key> = LazyLock::new(|| Key::generate(Algorithm::EdDSA, "partner-1"));
-
-/// Both issuers, for tokens with this audience.
-fn both(audience: &str) -> Value {
-    json!([
-        {"issuer": ISSUER, "name_prefix": "", "audiences": [audience], "local_jwks": jwks(&[&PROVIDER_KEY])},
-        {"issuer": PARTNER, "name_prefix": "partner:", "audiences": [audience], "local_jwks": jwks(&[&PARTNER_KEY])},
-    ])
-}
 
 fn configuration() -> Configuration {
     Configuration::default()
@@ -41,36 +24,11 @@ fn configuration() -> Configuration {
         .with("/subject_tokens/max_mints_per_caller", json!({"count": 2, "per": "3600s"}))
 }
 
-/// A token of the issuer without a prefix, or of its partner.
-fn signed(issuer: &str, mut claims: Value) -> String {
-    claims["iss"] = json!(issuer);
-    if issuer == PARTNER { PARTNER_KEY.sign(&claims) } else { PROVIDER_KEY.sign(&claims) }
-}
-
-fn backend(issuer: &str, name: &str) -> String {
-    let mut claims = backend_claims();
-    claims["sub"] = json!(name);
-    claims["client_id"] = json!(name);
-    signed(issuer, claims)
-}
-
 fn operator(issuer: &str, name: &str) -> String {
     let mut claims = backend_claims();
     claims["sub"] = json!(name);
     claims["scope"] = json!("impersonations:read impersonations:revoke");
     signed(issuer, claims)
-}
-
-fn agent(issuer: &str, name: &str) -> String {
-    signed(issuer, actor_claims(name))
-}
-
-fn mint(bearer: &str, body: &Value) -> Request {
-    Request::post("/api/subject-tokens").bearer(bearer).json(body)
-}
-
-fn acting(subject_token: &str, actor_token: &str) -> Request {
-    exchange_request(&with_actor(exchange_form(subject_token), actor_token))
 }
 
 fn actor_of(answer: &Answer) -> Value {

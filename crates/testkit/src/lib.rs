@@ -37,6 +37,7 @@ pub mod server;
 pub mod streaming;
 pub mod tls;
 pub mod trap;
+pub mod two_issuers;
 pub mod vectors;
 
 use std::fmt::{Debug, Display};
