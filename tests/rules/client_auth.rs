@@ -160,15 +160,20 @@ fn a_client_may_be_restricted_to_some_resources() {
     assert_eq!(world.exchange(&form).status, 200);
 }
 
-#[test]
-fn a_client_may_be_configured_to_send_its_secret_in_the_form_to_every_endpoint() {
+/// A filter with the client `poster`, which sends its secret in the form.
+fn with_poster() -> World {
     let client = json!({
         "client_id": "poster",
         "type": "traditional_web",
         "authentication": "client_secret_post",
         "client_secret_sha256": [sha256_hex(&CLIENT_SECRET)],
     });
-    let world = World::start(&Configuration::default().with("/clients/-", client));
+    World::start(&Configuration::default().with("/clients/-", client))
+}
+
+#[test]
+fn a_client_may_be_configured_to_send_its_secret_in_the_form_to_every_endpoint() {
+    let world = with_poster();
     let mut findings = Findings::default();
     let token = world.mint();
     let exchange = exchange_form(&token).set("client_id", "poster");
@@ -272,13 +277,7 @@ fn a_client_without_resources_can_only_introspect() {
 /// byte, whether a client exists or not.
 #[test]
 fn a_stranger_learns_nothing_of_how_a_client_authenticates() {
-    let client = json!({
-        "client_id": "poster",
-        "type": "traditional_web",
-        "authentication": "client_secret_post",
-        "client_secret_sha256": [sha256_hex(&CLIENT_SECRET)],
-    });
-    let world = World::start(&Configuration::default().with("/clients/-", client));
+    let world = with_poster();
     let token = world.mint();
     let named = |client: &str| exchange_form(&token).set("client_id", client);
     let by_basic =
