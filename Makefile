@@ -330,6 +330,7 @@ lint-wasm: wasm-target console/node_modules $(if $(filter parts,$(MAKECMDGOALS))
 # and the table of a mint's checks from the test that plays them.
 docs:
 	UPDATE_DOCS=1 cargo test --package impersonation-core --lib config::describe
+	UPDATE_DOCS=1 cargo test --package impersonation-core --test architecture manual
 	UPDATE_DOCS=1 cargo test --all-features --package impersonation-filter --test rules mint_order
 
 # Checks deny.toml with advisories. Needs cargo-deny and the internet.

@@ -1,4 +1,5 @@
-//! The names of the metrics, each written once (docs/operations.md documents them).
+//! The names of the metrics, each written once. docs/operations.md has the first paragraph of each
+//! comment.
 //!
 //! Envoy's Wasm metrics have no labels. A label is written into the name as `.label.value`, and the
 //! `stats_config` of envoy.yaml extracts it. Label values are fixed words of the code, never text
@@ -14,21 +15,21 @@ pub const EXCHANGED: &str = "impersonation_subject_tokens_exchanged_total";
 pub(crate) const REPLAYED: &str = "impersonation_subject_tokens_replayed_total";
 /// Mints that found every slot of the store taken.
 pub(crate) const STORE_FULL: &str = "impersonation_store_full_total";
-/// Logout tokens and security events that were received, and ended nothing.
+/// Logout tokens and security events that ended nothing.
 pub(crate) const EVENTS_RECEIVED: &str = "impersonation_events_received_total";
-/// Logout tokens and security events that ended impersonations, if there were any.
+/// Logout tokens and security events that ended something.
 pub(crate) const ENDED_BY_EVENT: &str = "impersonation_events_ended_total";
 /// Streams of security events that their sender has paused or disabled.
 pub const EVENT_STREAMS_STOPPED: &str = "impersonation_event_streams_stopped_total";
 /// Events that found their room used up. The older half was widened to all impersonations.
 pub(crate) const EVENTS_OVERFLOWED: &str = "impersonation_events_overflowed_total";
-/// Exchanges whose spend has an unknown outcome, because etcd failed: see [`store_failed`].
+/// Exchanges whose spend has an unknown outcome, because etcd failed.
 pub(crate) const SPEND_UNKNOWN: &str = "impersonation_store_spends_unknown_total";
 /// Subject tokens that the caller who minted them has cancelled.
 pub(crate) const CANCELLED: &str = "impersonation_subject_tokens_cancelled_total";
-/// Requests that ended impersonations.
+/// Requests that ended impersonations, by an operator or a client.
 pub(crate) const REVOKED: &str = "impersonation_revocations_total";
-/// Revocations by clients of tokens that are unknown or belong to another client.
+/// Requests of a client to revoke a token that is unknown, not its own, or over.
 pub(crate) const REVOCATIONS_IGNORED: &str = "impersonation_revocations_ignored_total";
 /// Impersonations that ended because their subject token was presented again.
 pub(crate) const REVOKED_ON_REPLAY: &str = "impersonation_revocations_on_replay_total";
@@ -61,49 +62,53 @@ pub(crate) const LISTED: &str = "impersonation_lists_total";
 pub(crate) const UNLISTED: &str = "impersonation_unlisted_total";
 /// Introspection requests about tokens of this filter.
 pub(crate) const INTROSPECTED: &str = "impersonation_introspections_total";
-/// Revocations that are kept one by one.
+/// Entries in the table of revocations; at most 16 384.
 pub(crate) const REVOCATIONS: &str = "impersonation_revocations_kept";
-/// Failed calls of the operator's function, for every outcome of the exchange.
+/// Failed calls of `getCustomJwtClaims`, for every outcome of the exchange.
 pub const CUSTOM_CLAIMS_FAILURES: &str = "impersonation_custom_claims_failures_total";
-/// Keys of the identity gateway that have the key id of one of the filter's keys.
+/// Keys of the identity provider that have the key id of one of the filter's keys.
 pub(crate) const KEY_COLLISIONS: &str = "impersonation_key_collisions_total";
-/// The duration of a successful exchange in the filter, including callouts. The unit is not the
-/// base unit, seconds, because Envoy's histograms hold integers and would round everything to zero.
+/// The duration of a successful exchange in the filter, including callouts.
+///
+/// The unit is not the base unit, seconds, because Envoy's histograms hold integers and would round
+/// everything to zero.
 pub(crate) const EXCHANGE_DURATION: &str = "impersonation_exchange_duration_microseconds";
-/// The time that etcd took to store a token, including all attempts.
+/// The time that etcd took to store a token, with all attempts. Only with `store.etcd`.
 pub(crate) const STORE_MINT_DURATION: &str =
     "impersonation_store_duration_microseconds.operation.mint";
-/// The time that etcd took to look up a token.
+/// The time that etcd took to look up a token. Only with `store.etcd`.
 pub(crate) const STORE_FIND_DURATION: &str =
     "impersonation_store_duration_microseconds.operation.find";
-/// The time that etcd took to spend a token.
+/// The time that etcd took to spend a token. Only with `store.etcd`.
 pub(crate) const STORE_SPEND_DURATION: &str =
     "impersonation_store_duration_microseconds.operation.spend";
-/// Subject tokens that are neither spent nor expired.
+/// Subject tokens that are neither spent nor expired: of this Envoy, or with `store.etcd` of all.
+/// There take the maximum, not the sum.
 pub const OUTSTANDING: &str = "impersonation_subject_tokens_outstanding";
-/// The most subject tokens that can be outstanding.
+/// The most subject tokens that can be outstanding. Only with `store.shared_data`.
 pub(crate) const CAPACITY: &str = "impersonation_store_capacity";
 /// The age of the oldest outstanding subject token.
 pub const OLDEST_AGE: &str = "impersonation_subject_token_oldest_age_seconds";
 /// 1 if Envoy's own cryptography signs access tokens, 0 if the sandbox does.
 pub(crate) const NATIVE_SIGNING: &str = "impersonation_native_signing";
-/// 1 for as long as the filter runs. The labels say which version of which module it is.
+/// Always 1. The label `version` is the release of the filter that runs.
 pub(crate) const FILTER_BUILD: &str =
     concat!("impersonation_build_info.module.filter.version.", env!("CARGO_PKG_VERSION"));
-/// The age of the stalest key set. The age of a key set that was never fetched counts from the
-/// start.
+/// The age of the stalest key set, from the start if it was never fetched. Only with a
+/// `remote_jwks`.
 pub(crate) const KEY_SET_AGE: &str = "impersonation_key_set_age_seconds";
 
-/// Like [`FILTER_BUILD`], for the guard.
+/// Always 1. The label `version` is the release of the guard that runs.
 pub(crate) const GUARD_BUILD: &str =
     concat!("impersonation_build_info.module.guard.version.", env!("CARGO_PKG_VERSION"));
-/// Requests that the guard looked at.
+/// Requests that the guard checked.
 pub(crate) const GUARD_SEEN: &str = "impersonation_guard_requests_total";
 /// Streams that the guard ended while they were open.
 pub(crate) const GUARD_STREAMS_ENDED: &str = "impersonation_guard_streams_ended_total";
 /// The age of the guard's knowledge of the revocations.
 pub(crate) const GUARD_AGE: &str = "impersonation_guard_revocations_age_seconds";
-/// 1 if a watch brings new revocations from etcd, 0 if the guard has to ask for them.
+/// 1 if etcd sends the guard new revocations by a watch, 0 if the guard asks for them. Only with
+/// `store.etcd`.
 pub(crate) const GUARD_WATCHING: &str = "impersonation_guard_watching";
 
 /// Counters that are defined at the start, with the value zero, in addition to those of
@@ -139,35 +144,36 @@ pub(crate) const FROM_THE_START: [&str; 27] = [
     NOTIFICATIONS_DROPPED,
 ];
 
-/// Counts requests to `endpoint` that the check `reason` refused with the code `error`.
+/// Refused requests: the endpoint, the code that the caller got, and the check that failed.
 pub(crate) fn refused(endpoint: &str, error: &str, reason: &str) -> Cow<'static, str> {
     format!("impersonation_refusals_total.endpoint.{endpoint}.error.{error}.reason.{reason}").into()
 }
 
-/// Counts verified events of one sender, by what they led to. `sender` is the sender's place in its
-/// list in the configuration, because the name of a sender is no word of the code.
+/// Accepted events: `logout` or `security_event`, the sender's place in its list, the outcome of
+/// the audit log.
+///
+/// The name of the sender is not a word of the code, and so it is not a label.
 pub(crate) fn sender_event(kind: &'static str, sender: usize, outcome: &str) -> Cow<'static, str> {
     format!("impersonation_sender_events_total.kind.{kind}.sender.{sender}.outcome.{outcome}")
         .into()
 }
 
-/// Counts requests that etcd failed, by the kind of failure.
+/// Failures of etcd. Only with `store.etcd`.
 pub(crate) fn store_failed(kind: &'static str) -> Cow<'static, str> {
     format!("impersonation_store_errors_total.kind.{kind}").into()
 }
 
-/// Counts calls to `upstream` that got no usable answer.
+/// Calls to a service that got no usable answer.
 pub fn callout_failed(upstream: &str) -> Cow<'static, str> {
     format!("impersonation_callout_failures_total.upstream.{upstream}").into()
 }
 
-/// Counts requests that the check `reason` of the guard refused.
+/// Requests that the guard refused, and streams that it ended.
 pub(crate) fn guard_refused(reason: &str) -> Cow<'static, str> {
     format!("impersonation_guard_refusals_total.reason.{reason}").into()
 }
 
-/// Counts requests that the check `reason` would have refused if the guard were not in `mode:
-/// report`.
+/// Requests that the guard would have refused if it were not in `mode: report`.
 pub(crate) fn guard_reported(reason: &str) -> Cow<'static, str> {
     format!("impersonation_guard_reported_total.reason.{reason}").into()
 }

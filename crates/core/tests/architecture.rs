@@ -3,6 +3,8 @@
 //! and its benchmarks.
 #![cfg(test)]
 
+#[path = "architecture/manual.rs"]
+mod manual;
 #[path = "architecture/names.rs"]
 mod names;
 #[path = "architecture/source.rs"]
