@@ -1,10 +1,13 @@
-//! docs/operations.md lists the metrics as crates/core/src/metrics.rs documents them.
+//! docs/operations.md lists the metrics as crates/core/src/metrics.rs documents them, and the
+//! reasons that the code can give.
 
+use std::collections::BTreeSet;
 use std::{env, fs};
 
+use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprLit, Item, Lit, Meta};
 
-use super::source::repository;
+use super::source::{core, repository};
 
 const PAGE: &str = "docs/operations.md";
 const BEGIN: &str = "<!-- `make docs` writes this list from crates/core/src/metrics.rs. -->\n\n";
@@ -96,4 +99,81 @@ fn the_manual_lists_the_metrics_as_the_code_documents_them() {
         return;
     }
     assert_eq!(list, wanted, "run `make docs`");
+}
+
+/// Collects the reasons that code gives: texts in the place of a constructor's `reason`, and those
+/// that a function `reason` returns.
+#[derive(Default)]
+struct Reasons(BTreeSet<String>);
+
+impl Visit<'_> for Reasons {
+    fn visit_expr_call(&mut self, call: &syn::ExprCall) {
+        if let Expr::Path(function) = &*call.func {
+            let mut names = function.path.segments.iter().rev().map(|one| one.ident.to_string());
+            let name = names.next().unwrap();
+            let place = match (names.next().as_deref(), name.as_str()) {
+                (Some("Refusal" | "Self"), "new") => Some(2),
+                (
+                    Some("Refusal" | "Self"),
+                    "invalid_request"
+                    | "invalid_target"
+                    | "invalid_scope"
+                    | "invalid_client"
+                    | "access_denied"
+                    | "temporarily_unavailable"
+                    | "not_found"
+                    | "unmet_sign_in"
+                    | "invalid_actor",
+                ) => Some(0),
+                _ => None,
+            };
+            let reason = place.and_then(|place| call.args.iter().nth(place)).and_then(text);
+            self.0.extend(reason.filter(|reason| !reason.is_empty()));
+        }
+        visit::visit_expr_call(self, call);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &syn::ImplItemFn) {
+        if function.sig.ident == "reason" {
+            let mut texts = Texts::default();
+            texts.visit_block(&function.block);
+            self.0.extend(texts.0);
+        }
+        visit::visit_impl_item_fn(self, function);
+    }
+}
+
+/// Collects all texts.
+#[derive(Default)]
+struct Texts(BTreeSet<String>);
+
+impl Visit<'_> for Texts {
+    fn visit_lit_str(&mut self, literal: &syn::LitStr) {
+        self.0.insert(literal.value());
+    }
+}
+
+#[test]
+fn the_manual_explains_each_reason_that_the_code_gives() {
+    let (mut reasons, mut texts) = (Reasons::default(), Texts::default());
+    for (_, code) in core().modules() {
+        let file: syn::File = syn::parse2(code).unwrap();
+        reasons.visit_file(&file);
+        texts.visit_file(&file);
+    }
+    let explained = |page: &str, heading: &str| -> BTreeSet<String> {
+        let page = fs::read_to_string(repository().join(page)).unwrap();
+        let section = page.split_once(heading).unwrap().1;
+        let section = section.split_once("\n#").unwrap().0;
+        let heads = section.split("\n- ").skip(1).map(|item| item.split_once(": ").unwrap().0);
+        heads.flat_map(|head| head.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
+    };
+    let filter = explained(PAGE, "\n### Reasons\n");
+    let guard = explained("docs/guard.md", "\n## What you see\n");
+    let known: BTreeSet<_> = filter.union(&guard).cloned().collect();
+    let missing: Vec<_> = reasons.0.difference(&known).collect();
+    assert!(missing.is_empty(), "the manual does not explain {missing:#?}");
+    let invented: Vec<_> = known.difference(&texts.0).collect();
+    assert!(invented.is_empty(), "no code gives the reasons {invented:#?}");
+    assert!(reasons.0.len() > 90, "{:#?}", reasons.0);
 }
