@@ -315,6 +315,7 @@ lint: lint-format lint-native lint-wasm
 lint-format:
 	cargo fmt --all --check
 	scripts/lint-prose
+	scripts/lint-links
 
 # In `make test` the test binaries come first, because tests wait for them.
 lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
