@@ -17,6 +17,7 @@ mod hash_secret;
 mod http;
 mod keygen;
 mod list;
+mod logs;
 mod probe;
 mod proxy;
 mod report;

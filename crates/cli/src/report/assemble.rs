@@ -11,7 +11,7 @@ use std::time::Duration;
 use impersonation_core::time::UnixTime;
 
 use super::entry::{Cause, End, Entry, Outcome, Step, What, written};
-use super::line::{Facts, Kind, Record, Source, shared};
+use crate::logs::line::{Facts, Kind, Record, Source, shared};
 
 /// The longest time between an exchange and the expiry of its token, and between a mint and the
 /// exchange: the longest lifetime that can be configured.

@@ -11,10 +11,10 @@ use jiff::tz::Offset;
 
 use super::assemble::{ByNames, entry};
 use super::entry::{Kept, Lines, Totals};
-use super::input::{Found, scan};
-use super::line::{Kind, NoRecord, Record, Source, Stripped, read, strip};
 use super::repetitions::{Line, without_copies};
 use super::sorter::{BUDGET, Sorted, Sorter};
+use crate::logs::input::{Found, scan};
+use crate::logs::line::{Kind, NoRecord, Record, Source, Stripped, read, strip};
 
 /// An impersonation takes two days at most, from its mint to the expiry of its access token. A
 /// line that is further away from the asked time belongs to another one.

@@ -11,12 +11,9 @@
 mod assemble;
 mod collect;
 mod entry;
-mod input;
-mod line;
 mod repetitions;
 mod show;
 mod sorter;
-mod when;
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -71,13 +68,13 @@ pub(super) struct Arguments {
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     caller: Option<String>,
     /// Only impersonations with a request since this time, or in this time until now: 24h, 7d.
-    #[arg(long, value_parser = when::argument)]
+    #[arg(long, value_parser = crate::logs::when::argument)]
     since: Option<UnixTime>,
     /// Only impersonations with a request until this time.
-    #[arg(long, value_parser = when::argument)]
+    #[arg(long, value_parser = crate::logs::when::argument)]
     until: Option<UnixTime>,
     /// The offset from UTC of the times in Envoy's own log, which have none.
-    #[arg(long, default_value = "Z", value_parser = when::offset, allow_hyphen_values = true)]
+    #[arg(long, default_value = "Z", value_parser = crate::logs::when::offset, allow_hyphen_values = true)]
     log_offset: Offset,
     /// Writes a page that can be printed.
     #[arg(long)]

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use impersonation_core::time::UnixTime;
 
-use super::line::Source;
+use crate::logs::line::Source;
 
 /// A line that was kept, as it is in the log.
 #[derive(Debug)]

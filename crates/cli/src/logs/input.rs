@@ -11,14 +11,14 @@ use memchr::{memchr, memchr_iter, memmem};
 const NAMES: [&[u8]; 3] = [br#""txn""#, br#""event""#, br#""alarm""#];
 
 /// The bytes that are read at a time, and the longest line.
-pub(super) const CHUNK: usize = 1 << 20;
+pub(crate) const CHUNK: usize = 1 << 20;
 
 /// The bytes with which a gzip file begins.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// A line that may matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found<'a> {
+pub(crate) enum Found<'a> {
     /// The line contains one of the names.
     Line(&'a [u8]),
     /// The line begins like an object and does not end like one, or is too long.
@@ -26,7 +26,7 @@ pub(super) enum Found<'a> {
 }
 
 /// Reads all lines, and calls `found` for those that may matter. Returns the number of lines.
-pub(super) fn scan(
+pub(crate) fn scan(
     mut input: impl Read,
     mut found: impl FnMut(Found<'_>) -> io::Result<()>,
 ) -> io::Result<u64> {

@@ -20,10 +20,10 @@ use serde_json::error::Category;
 use super::when;
 
 /// The event of a request that the guard refused.
-pub(super) const REFUSED_CALL: &str = "impersonated_request.refused";
+pub(crate) const REFUSED_CALL: &str = "impersonated_request.refused";
 
 /// The alarm about a spent subject token that was presented again.
-pub(super) const REPLAYED: &str = "subject_token.replayed";
+pub(crate) const REPLAYED: &str = "subject_token.replayed";
 
 /// The events that happen once for each token.
 const ONCE: [&str; 4] =
@@ -47,19 +47,19 @@ const MAX_REQUEST_ID: usize = 256;
 
 /// A text in a log. Absent, `null`, `-` and values that are no text are all the empty text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Text<'a>(Cow<'a, str>);
+pub(crate) struct Text<'a>(Cow<'a, str>);
 
 impl Text<'_> {
-    pub(super) fn get(&self) -> Option<&str> {
+    pub(crate) fn get(&self) -> Option<&str> {
         (!matches!(&*self.0, "" | "-")).then_some(&*self.0)
     }
 
-    pub(super) fn owned(&self) -> Option<String> {
+    pub(crate) fn owned(&self) -> Option<String> {
         self.get().map(str::to_owned)
     }
 
     /// Takes the other text if this one is empty.
-    pub(super) fn or(&mut self, other: Self) {
+    pub(crate) fn or(&mut self, other: Self) {
         if self.get().is_none() {
             *self = other;
         }
@@ -123,65 +123,65 @@ impl<'de> Visitor<'de> for TextVisitor {
 /// The members of an audit line. The access log has some of them, in `impersonation`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     #[serde(borrow)]
-    pub(super) event: Text<'a>,
+    pub(crate) event: Text<'a>,
     #[serde(borrow)]
-    pub(super) request_id: Text<'a>,
+    pub(crate) request_id: Text<'a>,
     #[serde(borrow)]
-    pub(super) subject_token_id: Text<'a>,
+    pub(crate) subject_token_id: Text<'a>,
     #[serde(borrow)]
-    pub(super) user_id: Text<'a>,
+    pub(crate) user_id: Text<'a>,
     #[serde(borrow)]
-    pub(super) actor_id: Text<'a>,
+    pub(crate) actor_id: Text<'a>,
     #[serde(borrow)]
-    pub(super) client_id: Text<'a>,
+    pub(crate) client_id: Text<'a>,
     #[serde(borrow)]
-    pub(super) caller: Text<'a>,
+    pub(crate) caller: Text<'a>,
     #[serde(borrow)]
-    pub(super) requested_by: Text<'a>,
+    pub(crate) requested_by: Text<'a>,
     /// The sender of an event, its type, and the session that it is about.
     #[serde(borrow)]
-    pub(super) sender: Text<'a>,
+    pub(crate) sender: Text<'a>,
     #[serde(borrow)]
-    pub(super) event_type: Text<'a>,
+    pub(crate) event_type: Text<'a>,
     #[serde(borrow)]
-    pub(super) session: Text<'a>,
+    pub(crate) session: Text<'a>,
     #[serde(borrow)]
-    pub(super) resource: Text<'a>,
+    pub(crate) resource: Text<'a>,
     #[serde(borrow)]
-    pub(super) scope: Text<'a>,
+    pub(crate) scope: Text<'a>,
     #[serde(borrow)]
-    pub(super) jti: Text<'a>,
+    pub(crate) jti: Text<'a>,
     #[serde(borrow)]
-    pub(super) error: Text<'a>,
+    pub(crate) error: Text<'a>,
     #[serde(borrow)]
-    pub(super) reason: Text<'a>,
+    pub(crate) reason: Text<'a>,
     #[serde(borrow)]
-    pub(super) method: Text<'a>,
+    pub(crate) method: Text<'a>,
     #[serde(borrow)]
-    pub(super) path: Text<'a>,
+    pub(crate) path: Text<'a>,
     #[serde(borrow)]
-    pub(super) rule: Text<'a>,
-    pub(super) enforced: Option<bool>,
-    pub(super) all: bool,
-    pub(super) ended: Option<u64>,
-    pub(super) caller_gone: bool,
+    pub(crate) rule: Text<'a>,
+    pub(crate) enforced: Option<bool>,
+    pub(crate) all: bool,
+    pub(crate) ended: Option<u64>,
+    pub(crate) caller_gone: bool,
     /// For a mint that waits: how many people must approve, and true if the user must consent.
-    pub(super) approvals_needed: Option<u64>,
-    pub(super) consent_needed: bool,
+    pub(crate) approvals_needed: Option<u64>,
+    pub(crate) consent_needed: bool,
     /// The reason that a person gave for a decision.
     #[serde(borrow)]
-    pub(super) decision_reason: Text<'a>,
-    pub(super) context: Option<Value>,
-    pub(super) bounds: Option<Value>,
+    pub(crate) decision_reason: Text<'a>,
+    pub(crate) context: Option<Value>,
+    pub(crate) bounds: Option<Value>,
     #[serde(borrow)]
-    pub(super) alarm: Text<'a>,
+    pub(crate) alarm: Text<'a>,
     #[serde(borrow)]
-    pub(super) second_client_id: Text<'a>,
+    pub(crate) second_client_id: Text<'a>,
     #[serde(borrow)]
-    pub(super) second_request_id: Text<'a>,
-    pub(super) revoked: bool,
+    pub(crate) second_request_id: Text<'a>,
+    pub(crate) revoked: bool,
     /// A program that collects logs may have added the time.
     #[serde(borrow)]
     time: Text<'a>,
@@ -190,60 +190,60 @@ pub(super) struct Facts<'a> {
 /// The members of `token` in a line of the access log.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Token<'a> {
+pub(crate) struct Token<'a> {
     #[serde(borrow)]
-    pub(super) txn: Text<'a>,
+    pub(crate) txn: Text<'a>,
     #[serde(borrow)]
-    pub(super) sub: Text<'a>,
+    pub(crate) sub: Text<'a>,
     #[serde(borrow)]
-    pub(super) act: Text<'a>,
+    pub(crate) act: Text<'a>,
     /// The session of the actor.
     #[serde(borrow)]
-    pub(super) sid: Text<'a>,
+    pub(crate) sid: Text<'a>,
     #[serde(borrow)]
-    pub(super) jti: Text<'a>,
+    pub(crate) jti: Text<'a>,
 }
 
 /// The members of a line of the access log.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Access<'a> {
+pub(crate) struct Access<'a> {
     #[serde(borrow)]
     time: Text<'a>,
     /// Envoy's own id of the line.
     #[serde(borrow)]
-    pub(super) line_id: Text<'a>,
+    pub(crate) line_id: Text<'a>,
     #[serde(borrow)]
-    pub(super) request_id: Text<'a>,
+    pub(crate) request_id: Text<'a>,
     #[serde(borrow)]
-    pub(super) client_address: Text<'a>,
+    pub(crate) client_address: Text<'a>,
     #[serde(borrow)]
-    pub(super) method: Text<'a>,
+    pub(crate) method: Text<'a>,
     #[serde(borrow)]
-    pub(super) path: Text<'a>,
+    pub(crate) path: Text<'a>,
     #[serde(borrow)]
-    pub(super) status: Text<'a>,
+    pub(crate) status: Text<'a>,
     #[serde(borrow)]
-    pub(super) flags: Text<'a>,
+    pub(crate) flags: Text<'a>,
     #[serde(borrow)]
-    pub(super) duration_ms: Text<'a>,
+    pub(crate) duration_ms: Text<'a>,
     #[serde(borrow)]
-    pub(super) guard: Text<'a>,
+    pub(crate) guard: Text<'a>,
     /// Boxed, because few lines have it and it is large.
     #[serde(borrow)]
     impersonation: Option<Box<Facts<'a>>>,
     #[serde(borrow)]
-    pub(super) token: Token<'a>,
+    pub(crate) token: Token<'a>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Source {
+pub(crate) enum Source {
     AccessLog,
     AuditLine,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A request to an API with the token of an impersonation.
     Call,
     /// A request that the filter answered.
@@ -254,19 +254,19 @@ pub(super) enum Kind {
 
 /// One line of a log that is about impersonations.
 #[derive(Debug, Clone)]
-pub(super) struct Record<'a> {
-    pub(super) source: Source,
-    pub(super) kind: Kind,
-    pub(super) time: Option<UnixTime>,
-    pub(super) facts: Box<Facts<'a>>,
-    pub(super) access: Access<'a>,
+pub(crate) struct Record<'a> {
+    pub(crate) source: Source,
+    pub(crate) kind: Kind,
+    pub(crate) time: Option<UnixTime>,
+    pub(crate) facts: Box<Facts<'a>>,
+    pub(crate) access: Access<'a>,
     /// Says how often the line is in the logs, if it is more than once.
-    pub(super) repetition: Option<String>,
+    pub(crate) repetition: Option<String>,
 }
 
 impl Record<'_> {
     /// Returns the id of the impersonation.
-    pub(super) fn txn(&self) -> Option<&str> {
+    pub(crate) fn txn(&self) -> Option<&str> {
         let of_token = || self.access.token.txn.get();
         match self.kind {
             Kind::Call => of_token().or_else(|| self.facts.subject_token_id.get()),
@@ -275,7 +275,7 @@ impl Record<'_> {
     }
 
     /// Returns Envoy's id of the request, as long as the audit log has it.
-    pub(super) fn request_id(&self) -> &str {
+    pub(crate) fn request_id(&self) -> &str {
         let id = match (self.kind, self.source) {
             (Kind::Alarm, _) => &self.facts.second_request_id,
             (_, Source::AccessLog) => &self.access.request_id,
@@ -287,7 +287,7 @@ impl Record<'_> {
 
     /// Returns true if no other request can leave the same line: Envoy has given it an id, or the
     /// event happens once for each token.
-    pub(super) fn is_unique(&self) -> bool {
+    pub(crate) fn is_unique(&self) -> bool {
         match self.source {
             Source::AccessLog => self.access.line_id.get().is_some(),
             Source::AuditLine => self.facts.event.get().is_some_and(|event| ONCE.contains(&event)),
@@ -295,31 +295,31 @@ impl Record<'_> {
     }
 
     /// Returns what both logs have of the request's id.
-    pub(super) fn shared_request_id(&self) -> Cow<'_, str> {
+    pub(crate) fn shared_request_id(&self) -> Cow<'_, str> {
         shared(self.request_id())
     }
 
-    pub(super) fn user(&self) -> Option<&str> {
+    pub(crate) fn user(&self) -> Option<&str> {
         self.facts.user_id.get().or_else(|| self.access.token.sub.get())
     }
 
-    pub(super) fn actor(&self) -> Option<&str> {
+    pub(crate) fn actor(&self) -> Option<&str> {
         self.facts.actor_id.get().or_else(|| self.access.token.act.get())
     }
 
     /// Returns the session in which the actor began the impersonation.
-    pub(super) fn session(&self) -> Option<&str> {
+    pub(crate) fn session(&self) -> Option<&str> {
         self.facts.session.get().or_else(|| self.access.token.sid.get())
     }
 
     /// Returns true if the request ended impersonations by names, and not one impersonation.
-    pub(super) fn ends_by_names(&self) -> bool {
+    pub(crate) fn ends_by_names(&self) -> bool {
         let revoked = self.facts.event.get() == Some("impersonation.revoked");
         (revoked || self.is_ending_event()) && self.txn().is_none()
     }
 
     /// Returns true if the request told of a logout or another event that ended impersonations.
-    pub(super) fn is_ending_event(&self) -> bool {
+    pub(crate) fn is_ending_event(&self) -> bool {
         self.facts.event.get() == Some("impersonations.ended")
     }
 }
@@ -327,7 +327,7 @@ impl Record<'_> {
 /// Returns what both logs have of a request's id: each run of characters that are not ASCII becomes
 /// one. If a caller's id is not UTF-8, the access log has a character for each byte, and the audit
 /// line has replacement characters.
-pub(super) fn shared(id: &str) -> Cow<'_, str> {
+pub(crate) fn shared(id: &str) -> Cow<'_, str> {
     if id.is_ascii() {
         return Cow::Borrowed(id);
     }
@@ -343,7 +343,7 @@ pub(super) fn shared(id: &str) -> Cow<'_, str> {
 
 /// The verdict about one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NoRecord {
+pub(crate) enum NoRecord {
     /// The line is about something else.
     NotOurs,
     /// The line is cut off, mixed with another line, or not in a form that is known.
@@ -352,14 +352,14 @@ pub(super) enum NoRecord {
 
 /// A line, without what a container's log or Envoy's log writes before the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stripped<'a> {
-    pub(super) object: &'a str,
+pub(crate) struct Stripped<'a> {
+    pub(crate) object: &'a str,
     /// The time in the beginning.
-    pub(super) time: Option<UnixTime>,
+    pub(crate) time: Option<UnixTime>,
 }
 
 /// Removes the beginning of a line. `offset` is that of Envoy's clock from UTC.
-pub(super) fn strip(line: &str, offset: Offset) -> Result<Stripped<'_>, NoRecord> {
+pub(crate) fn strip(line: &str, offset: Offset) -> Result<Stripped<'_>, NoRecord> {
     let line = line.trim_ascii();
     let start = line.find('{').ok_or(NoRecord::NotOurs)?;
     let (before, object) = line.split_at_checked(start).ok_or(NoRecord::NotOurs)?;
@@ -408,7 +408,7 @@ fn envoy(before: &[u8], offset: Offset) -> Option<Option<UnixTime>> {
 
 /// Reads the first object. Returns the rest of the bytes, too: two programs that write into one
 /// file may have lost the end of a line.
-pub(super) fn read<'a>(
+pub(crate) fn read<'a>(
     stripped: Stripped<'a>,
     source: Option<Source>,
 ) -> (Result<Record<'a>, NoRecord>, &'a str) {

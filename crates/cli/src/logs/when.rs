@@ -9,12 +9,12 @@ use jiff::{Span, Timestamp};
 static PARSER: DateTimeParser = DateTimeParser::new();
 
 /// Reads a time with its offset (RFC 3339 §5.6). A space may stand for the `T`.
-pub(super) fn with_offset(text: &[u8]) -> Option<UnixTime> {
+pub(crate) fn with_offset(text: &[u8]) -> Option<UnixTime> {
     read(text, None)
 }
 
 /// Reads a time that may have no offset, as Envoy's log writes it; then `assumed` counts.
-pub(super) fn perhaps_without_offset(text: &[u8], assumed: Offset) -> Option<UnixTime> {
+pub(crate) fn perhaps_without_offset(text: &[u8], assumed: Offset) -> Option<UnixTime> {
     read(text, Some(assumed))
 }
 
@@ -26,14 +26,14 @@ fn read(text: &[u8], assumed: Option<Offset>) -> Option<UnixTime> {
 }
 
 /// Reads an offset from UTC: `Z` or `+02:00`.
-pub(super) fn offset(text: &str) -> Result<Offset, String> {
+pub(crate) fn offset(text: &str) -> Result<Offset, String> {
     let fixed = || PARSER.parse_time_zone(text).ok()?.to_fixed_offset().ok();
     let offset = if text.eq_ignore_ascii_case("z") { Some(Offset::UTC) } else { fixed() };
     offset.ok_or_else(|| "expected an offset such as +02:00".to_owned())
 }
 
 /// Reads what `--since` and `--until` accept: a time, or a duration before now such as `24h`.
-pub(super) fn argument(text: &str) -> Result<UnixTime, String> {
+pub(crate) fn argument(text: &str) -> Result<UnixTime, String> {
     with_offset(text.as_bytes()).or_else(|| before_now(text)).ok_or_else(|| {
         "expected a time such as 2026-11-22T03:28:00Z, or a duration such as 90s, 30m, 24h or 7d"
             .to_owned()
