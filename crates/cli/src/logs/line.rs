@@ -31,7 +31,7 @@ const ONCE: [&str; 4] =
 
 /// The beginnings of the names of audit events. The report shows events that it does not know, if
 /// they have such a name.
-const FAMILIES: [&str; 8] = [
+const FAMILIES: [&str; 10] = [
     "subject_token.",
     "token_exchange.",
     "impersonation.",
@@ -39,7 +39,9 @@ const FAMILIES: [&str; 8] = [
     "impersonated_request.",
     "token.introspect",
     "approval.",
+    "approvals.",
     "break_glass.",
+    "security_event.",
 ];
 
 /// The most bytes of a request's id that the audit log has.

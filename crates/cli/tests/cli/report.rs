@@ -248,6 +248,39 @@ Impersonation 0123456789abcdef0123456789ab
     );
 }
 
+/// The names of the events that docs/operations.md lists.
+fn events_of_the_manual() -> Vec<String> {
+    let page = testkit::repository().join("docs/operations.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let item = page.split_once("\n- `event`: ").unwrap().1.split_once("\n- ").unwrap().0;
+    let words = item.split('`').skip(1).step_by(2);
+    let mut family = "";
+    let mut events = Vec::new();
+    for word in words {
+        match word.strip_suffix('.') {
+            Some(name) => family = name,
+            None if word.contains('.') => events.push(word.to_owned()),
+            None => events.push(format!("{family}.{word}")),
+        }
+    }
+    events
+}
+
+#[test]
+fn each_event_of_the_audit_log_counts() {
+    let events = events_of_the_manual();
+    assert!(events.len() > 20, "{events:?}");
+    let lines = events.iter().enumerate().map(|(index, event)| {
+        let request_id = format!("request-{index}");
+        in_envoys_log(&json!({"event": event, "request_id": request_id}), "21:00:00.000")
+    });
+    let totals = &json_of(&log(&lines.collect::<Vec<_>>()), &[])["totals"];
+    let counted: Vec<_> = totals["events"].as_object().unwrap().keys().collect();
+    let mut expected: Vec<_> = events.iter().collect();
+    expected.sort();
+    assert_eq!(counted, expected);
+}
+
 #[test]
 fn a_denial_is_the_end_of_an_impersonation() {
     let lines = log(&waiting(TXN, "approval.denied"));
