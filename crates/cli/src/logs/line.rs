@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io;
 
 use impersonation_core::time::UnixTime;
 use jiff::tz::Offset;
@@ -360,8 +361,41 @@ pub(crate) struct Stripped<'a> {
     pub(crate) time: Option<UnixTime>,
 }
 
+/// Calls `take` with each record of a line, which may have any bytes, and with its object. Two
+/// programs that write into one file may have lost the end of a line.
+pub(crate) fn records(
+    line: &[u8],
+    offset: Offset,
+    mut take: impl FnMut(&Record<'_>, &str) -> io::Result<()>,
+) -> io::Result<Result<(), NoRecord>> {
+    // A caller's path may have any bytes, and the call still counts.
+    let line = String::from_utf8_lossy(line);
+    let (mut left, mut outcome) = (&*line, Err(NoRecord::NotOurs));
+    loop {
+        let stripped = match strip(left, offset) {
+            Ok(stripped) => stripped,
+            Err(none) if left.len() == line.len() => return Ok(Err(none)),
+            Err(_) => return Ok(Err(NoRecord::Broken)),
+        };
+        let (record, rest) = read(stripped, None);
+        match record {
+            Ok(record) => {
+                let length = stripped.object.len().saturating_sub(rest.len());
+                take(&record, stripped.object.get(..length).unwrap_or_default())?;
+                outcome = Ok(());
+            }
+            Err(NoRecord::Broken) => return Ok(Err(NoRecord::Broken)),
+            Err(NoRecord::NotOurs) => {}
+        }
+        if rest.is_empty() {
+            return Ok(outcome);
+        }
+        left = rest;
+    }
+}
+
 /// Removes the beginning of a line. `offset` is that of Envoy's clock from UTC.
-pub(crate) fn strip(line: &str, offset: Offset) -> Result<Stripped<'_>, NoRecord> {
+fn strip(line: &str, offset: Offset) -> Result<Stripped<'_>, NoRecord> {
     let line = line.trim_ascii();
     let start = line.find('{').ok_or(NoRecord::NotOurs)?;
     let (before, object) = line.split_at_checked(start).ok_or(NoRecord::NotOurs)?;

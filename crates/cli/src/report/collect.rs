@@ -14,7 +14,7 @@ use super::entry::{Kept, Lines, Totals};
 use super::repetitions::{Line, without_copies};
 use super::sorter::{BUDGET, Sorted, Sorter};
 use crate::logs::input::{Found, scan};
-use crate::logs::line::{Kind, NoRecord, Record, Source, Stripped, read, strip};
+use crate::logs::line::{Kind, NoRecord, Record, Source, Stripped, read, records};
 
 /// An impersonation takes two days at most, from its mint to the expiry of its access token. A
 /// line that is further away from the asked time belongs to another one.
@@ -129,11 +129,7 @@ impl Collection {
     }
 
     fn line(&mut self, line: &[u8]) -> io::Result<()> {
-        let outcome = match std::str::from_utf8(line) {
-            Ok(line) => self.objects(line)?,
-            // A caller's path may have any bytes, and the call still counts.
-            Err(_) => self.objects(&String::from_utf8_lossy(line))?,
-        };
+        let outcome = records(line, self.log_offset, |record, object| self.take(record, object))?;
         let count = match outcome {
             Ok(()) => &mut self.lines.ours,
             Err(NoRecord::Broken) => &mut self.lines.broken,
@@ -141,34 +137,6 @@ impl Collection {
         };
         *count = count.saturating_add(1);
         Ok(())
-    }
-
-    /// Takes all objects of a line. Two programs that write into one file may have lost the end of
-    /// a line.
-    fn objects(&mut self, line: &str) -> io::Result<Result<(), NoRecord>> {
-        let mut outcome = Err(NoRecord::NotOurs);
-        let mut left = line;
-        loop {
-            let stripped = match strip(left, self.log_offset) {
-                Ok(stripped) => stripped,
-                Err(none) if left.len() == line.len() => return Ok(Err(none)),
-                Err(_) => return Ok(Err(NoRecord::Broken)),
-            };
-            let (record, rest) = read(stripped, None);
-            match record {
-                Ok(record) => {
-                    let length = stripped.object.len().saturating_sub(rest.len());
-                    self.take(&record, stripped.object.get(..length).unwrap_or_default())?;
-                    outcome = Ok(());
-                }
-                Err(NoRecord::Broken) => return Ok(Err(NoRecord::Broken)),
-                Err(NoRecord::NotOurs) => {}
-            }
-            if rest.is_empty() {
-                return Ok(outcome);
-            }
-            left = rest;
-        }
     }
 
     fn take(&mut self, record: &Record<'_>, object: &str) -> io::Result<()> {
