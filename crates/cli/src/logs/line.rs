@@ -14,7 +14,7 @@ use impersonation_core::time::UnixTime;
 use jiff::tz::Offset;
 use memchr::{memchr, memmem};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, de};
+use serde::{Deserialize, Serialize, de};
 use serde_json::Value;
 use serde_json::error::Category;
 
@@ -190,6 +190,12 @@ pub(crate) struct Facts<'a> {
     time: Text<'a>,
 }
 
+impl Facts<'_> {
+    pub(crate) fn is_refused(&self) -> bool {
+        self.event.get().is_some_and(|event| event.ends_with("refused"))
+    }
+}
+
 /// The members of `token` in a line of the access log.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
@@ -255,6 +261,21 @@ pub(crate) enum Kind {
     Alarm,
 }
 
+/// The outcome of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    #[default]
+    Done,
+    Refused,
+    /// The guard would have refused the call, and let it pass (`mode: report`).
+    Reported,
+    /// The call reached the API, and then the guard ended its stream.
+    CutOff,
+    /// The call did not pass through the guard.
+    Unguarded,
+}
+
 /// One line of a log that is about impersonations.
 #[derive(Debug, Clone)]
 pub(crate) struct Record<'a> {
@@ -300,6 +321,22 @@ impl Record<'_> {
     /// Returns what both logs have of the request's id.
     pub(crate) fn shared_request_id(&self) -> Cow<'_, str> {
         shared(self.request_id())
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        let facts = &self.facts;
+        if self.kind != Kind::Call {
+            return if facts.is_refused() { Outcome::Refused } else { Outcome::Done };
+        }
+        let guard = self.access.guard.get().unwrap_or_default();
+        let reported = facts.enforced == Some(false) || guard.starts_with("reported");
+        match (facts.is_refused(), facts.reason.get()) {
+            (true, _) if reported && facts.enforced != Some(true) => Outcome::Reported,
+            (true, Some(reason)) if reason.ends_with("while_open") => Outcome::CutOff,
+            (true, _) => Outcome::Refused,
+            (false, _) if guard.is_empty() => Outcome::Unguarded,
+            (false, _) => Outcome::Done,
+        }
     }
 
     pub(crate) fn user(&self) -> Option<&str> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use impersonation_core::time::UnixTime;
 
-use super::entry::{Cause, End, Entry, Outcome, Step, What, written};
-use crate::logs::line::{Facts, Kind, Record, Source, shared};
+use super::entry::{Cause, End, Entry, Step, What, written};
+use crate::logs::line::{Facts, Kind, Outcome, Record, Source, shared};
 
 /// The longest time between an exchange and the expiry of its token, and between a mint and the
 /// exchange: the longest lifetime that can be configured.
@@ -148,7 +148,7 @@ fn name(entry: &mut Entry, records: &[Record<'_>]) {
         fill(&mut entry.session, record.session());
         fill(&mut entry.caller, facts.caller.get());
         // The refused exchange of another client does not name the client of this impersonation.
-        if !is_refused(facts) {
+        if !facts.is_refused() {
             fill(&mut entry.client_id, facts.client_id.get());
             fill(&mut entry.scope, facts.scope.get());
         }
@@ -169,10 +169,6 @@ fn name(entry: &mut Entry, records: &[Record<'_>]) {
             }
         }
     }
-}
-
-fn is_refused(facts: &Facts<'_>) -> bool {
-    facts.event.get().is_some_and(|event| event.ends_with("refused"))
 }
 
 /// Returns the time of the exchange, or else of the mint.
@@ -261,7 +257,7 @@ fn has_passed(record: &Record<'_>) -> bool {
     let guard = record.access.guard.get().unwrap_or_default();
     let reported = facts.enforced == Some(false) || guard.starts_with("reported");
     let later = facts.reason.get().unwrap_or_default().ends_with("while_open");
-    record.kind == Kind::Call && (!is_refused(facts) || reported || later)
+    record.kind == Kind::Call && (!facts.is_refused() || reported || later)
 }
 
 /// Adds what only the audit line has.
@@ -338,7 +334,7 @@ fn step(record: &Record<'_>) -> Step {
     Step {
         time: written(record.time),
         what,
-        outcome: outcome(record, what),
+        outcome: record.outcome(),
         event: event.filter(|_| what != What::Call),
         by: by.map(str::to_owned),
         method: access.method.get().or_else(|| facts.method.get()).map(str::to_owned),
@@ -362,22 +358,6 @@ fn guards(facts: &Facts<'_>, what: What) -> Option<String> {
     let by = facts.rule.get().or_else(|| facts.reason.get())?;
     let outcome = if facts.enforced == Some(false) { "reported" } else { "refused" };
     (what == What::Call).then(|| format!("{outcome}: {by}"))
-}
-
-fn outcome(record: &Record<'_>, what: What) -> Outcome {
-    let facts = &record.facts;
-    if what != What::Call {
-        return if is_refused(facts) { Outcome::Refused } else { Outcome::Done };
-    }
-    let guard = record.access.guard.get().unwrap_or_default();
-    let reported = facts.enforced == Some(false) || guard.starts_with("reported");
-    match (is_refused(facts), facts.reason.get()) {
-        (true, _) if reported && facts.enforced != Some(true) => Outcome::Reported,
-        (true, Some(reason)) if reason.ends_with("while_open") => Outcome::CutOff,
-        (true, _) => Outcome::Refused,
-        (false, _) if guard.is_empty() => Outcome::Unguarded,
-        (false, _) => Outcome::Done,
-    }
 }
 
 fn note(record: &Record<'_>, what: What) -> Option<String> {

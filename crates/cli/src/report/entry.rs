@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::sorter::FILE;
+use crate::logs::line::Outcome;
 
 /// One impersonation, or one request that belongs to none: then `id` is absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -86,20 +87,6 @@ pub(super) enum What {
     End,
     #[default]
     Other,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Outcome {
-    #[default]
-    Done,
-    Refused,
-    /// The guard would have refused the call, and let it pass (`mode: report`).
-    Reported,
-    /// The call reached the API, and then the guard ended its stream.
-    CutOff,
-    /// The call did not pass through the guard.
-    Unguarded,
 }
 
 /// One request, or one alarm.

@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
-use super::super::entry::{Entry, Lines, Outcome, Step, Totals};
+use super::super::entry::{Entry, Lines, Step, Totals};
 use super::{Part, Readers, words};
 use crate::display::escaped;
+use crate::logs::line::Outcome;
 
 /// The page may load nothing and run nothing, even if an escape were missing.
 const HEAD: &str = r#"<!doctype html>

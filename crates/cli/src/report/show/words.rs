@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::super::entry::{Cause, Entry, Lines, Outcome, Step, Totals, What};
+use super::super::entry::{Cause, Entry, Lines, Step, Totals, What};
 use super::Readers;
 use crate::display::escaped;
+use crate::logs::line::Outcome;
 
 /// Says who acted as whom, and what for.
 pub(super) fn about(entry: &Entry, readers: Readers) -> Vec<String> {
