@@ -9,10 +9,12 @@
 mod approvals;
 mod authorize;
 mod check;
+mod checkpoint;
 mod claims;
 mod display;
 mod duration;
 mod events;
+mod export;
 mod hash_secret;
 mod http;
 mod keygen;
@@ -26,6 +28,7 @@ mod schema;
 mod service;
 mod speaks_tls;
 mod table;
+mod verify;
 
 use std::fmt;
 use std::fs::File;
@@ -69,6 +72,8 @@ enum Command {
     Approvals(Box<approvals::Arguments>),
     Revoke(revoke::Arguments),
     Report(Box<report::Arguments>),
+    Export(export::Arguments),
+    Verify(verify::Arguments),
     Events(events::Arguments),
 }
 
@@ -128,6 +133,8 @@ fn main() -> ExitCode {
         Command::Approvals(arguments) => approvals::run(&arguments),
         Command::Revoke(arguments) => revoke::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
         Command::Events(arguments) => events::run(&arguments),
     };
     match outcome {

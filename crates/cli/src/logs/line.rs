@@ -26,6 +26,9 @@ pub(crate) const REFUSED_CALL: &str = "impersonated_request.refused";
 /// The alarm about a spent subject token that was presented again.
 pub(crate) const REPLAYED: &str = "subject_token.replayed";
 
+/// The alarm about a mint without the approvals that it needed.
+const BREAK_GLASS: &str = "break_glass.used";
+
 /// The events that happen once for each token.
 const ONCE: [&str; 4] =
     ["subject_token.created", "approval.requested", "break_glass.used", "token_exchange.succeeded"];
@@ -257,7 +260,7 @@ pub(crate) enum Kind {
     Call,
     /// A request that the filter answered.
     Event,
-    /// The alarm about a replay.
+    /// An alarm about a request.
     Alarm,
 }
 
@@ -535,7 +538,7 @@ fn of_access(mut access: Access<'_>, time: Option<UnixTime>) -> Option<Record<'_
 
 fn of_audit(facts: Box<Facts<'_>>, time: Option<UnixTime>) -> Option<Record<'_>> {
     let kind = match (facts.event.get(), facts.alarm.get()) {
-        (None, Some(REPLAYED)) => Kind::Alarm,
+        (None, Some(REPLAYED | BREAK_GLASS)) => Kind::Alarm,
         (Some(REFUSED_CALL), _) => Kind::Call,
         (Some(event), _) if is_known(event) => Kind::Event,
         _ => return None,

@@ -14,7 +14,7 @@ use super::entry::{Kept, Lines, Totals};
 use super::repetitions::{Line, without_copies};
 use super::sorter::{BUDGET, Sorted, Sorter};
 use crate::logs::input::{Found, scan};
-use crate::logs::line::{Kind, NoRecord, Record, Source, Stripped, read, records};
+use crate::logs::line::{Kind, NoRecord, REPLAYED, Record, Source, Stripped, read, records};
 
 /// An impersonation takes two days at most, from its mint to the expiry of its access token. A
 /// line that is further away from the asked time belongs to another one.
@@ -147,7 +147,9 @@ impl Collection {
         if record.time.is_none() {
             lines.without_time = lines.without_time.saturating_add(1);
         }
-        if !self.selection.may_be(record) {
+        // The mint that broke the glass has a line of its own.
+        let is_told = record.kind != Kind::Alarm || record.facts.alarm.get() == Some(REPLAYED);
+        if !is_told || !self.selection.may_be(record) {
             return Ok(());
         }
         if record.ends_by_names() {

@@ -11,6 +11,7 @@ mod check_versions;
 mod check_ways;
 mod claims;
 mod events;
+mod export;
 mod hash_secret;
 mod keygen;
 mod list;
@@ -18,6 +19,7 @@ mod operator;
 mod report;
 mod revoke;
 mod schema;
+mod verify;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

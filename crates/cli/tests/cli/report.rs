@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{command, file, stdout, with_input};
 
-const TXN: &str = "0123456789abcdef0123456789ab";
+pub(super) const TXN: &str = "0123456789abcdef0123456789ab";
 
 fn minted(txn: &str, user: &str, second: u32) -> Value {
     json!({
@@ -61,7 +61,7 @@ fn refused(txn: &str, user: &str, actor: &str, path: &str, second: u32) -> [Stri
 }
 
 /// The line of an audit event in Envoy's log.
-fn in_envoys_log(event: &Value, time: &str) -> String {
+pub(super) fn in_envoys_log(event: &Value, time: &str) -> String {
     // The filter writes `event` first.
     let mut event = event.to_string();
     assert!(event.starts_with(r#"{"event""#) || event.starts_with(r#"{"alarm""#), "{event}");
@@ -84,7 +84,7 @@ fn audit_of(access: &Value, time: &str) -> String {
     in_envoys_log(&event, time)
 }
 
-fn log(lines: &[String]) -> String {
+pub(super) fn log(lines: &[String]) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
@@ -96,14 +96,14 @@ fn report(log: &str, arguments: &[&str]) -> Output {
     output
 }
 
-fn json_of(log: &str, arguments: &[&str]) -> Value {
+pub(super) fn json_of(log: &str, arguments: &[&str]) -> Value {
     let output = report(log, &[arguments, &["--json"]].concat());
     serde_json::from_str(stdout(&output)).unwrap()
 }
 
 /// An impersonation with one refused call, which an operator ends, in both logs; among requests of
 /// others.
-fn night() -> Vec<String> {
+pub(super) fn night() -> Vec<String> {
     let mint = minted(TXN, "user-42", 1);
     let exchange = exchanged(TXN, "user-42", "agent-1", 2);
     let revoked = json!({
@@ -170,7 +170,7 @@ Totals
 
 /// An impersonation for which two people must agree: the lines of its requests until the exchange,
 /// or until somebody denies it.
-fn waiting(txn: &str, decision: &str) -> Vec<String> {
+pub(super) fn waiting(txn: &str, decision: &str) -> Vec<String> {
     let mut mint = minted(txn, "user-42", 1);
     mint["impersonation"]["event"] = json!("approval.requested");
     let mut mint_audit = mint.clone();
@@ -249,7 +249,7 @@ Impersonation 0123456789abcdef0123456789ab
 }
 
 /// The names of the events that docs/operations.md lists.
-fn events_of_the_manual() -> Vec<String> {
+pub(super) fn events_of_the_manual() -> Vec<String> {
     let page = testkit::repository().join("docs/operations.md");
     let page = std::fs::read_to_string(page).unwrap();
     let item = page.split_once("\n- `event`: ").unwrap().1.split_once("\n- ").unwrap().0;
