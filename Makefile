@@ -281,7 +281,7 @@ test-claims-scripts:
 	cd tests/claims-scripts && node --test
 
 # Checks metrics, rules and dashboard against a real run (see scripts/prometheus).
-test-observability: build tools tests/js/node_modules
+test-observability: build companion tools tests/js/node_modules
 	$(part)
 	cd tests/js/observability && node --test
 
@@ -300,6 +300,7 @@ tools:
 	scripts/pyjwt --version
 	scripts/authlib --version
 	scripts/schemathesis --version
+	scripts/ocsf --version
 	scripts/etcd
 	scripts/ip
 
