@@ -18,13 +18,15 @@
 //!
 //! RFC 8693 §2 defines the exchange, RFC 6749 §5.2 the errors.
 
+mod access_token;
 mod actor;
 mod beginning;
 mod subject;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Map;
 
+use access_token::{AccessTokenClaims, Actor, run_script};
 use actor::{Demands, authenticate_actor};
 use beginning::{began, look_for_endings, spend};
 use subject::find_subject;
@@ -33,85 +35,18 @@ use super::answer::secret_json;
 use super::possession::{bind, proved, read_proof, token_type, with_nonce};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
-use super::service::{CustomClaims, Service};
+use super::service::Service;
 use crate::audit::Trail;
-use crate::bearer::SignIn;
-use crate::claims::{ClaimsError, Input};
 use crate::client::{AuthenticatedClient, Credentials};
-use crate::config::{Client, Happening, OnError, Resource};
-use crate::confirmation::Confirmation;
-use crate::host::{Host, HostFailure, UnixTime};
-use crate::metrics;
+use crate::config::{Client, Happening, Resource};
+use crate::host::{HostFailure, UnixTime};
 use crate::oauth::form::Form;
-use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
+use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, scope, uri};
 use crate::policy::Bounds;
 use crate::state::impersonations::{LiveImpersonation, excerpt};
 use crate::state::revocations::Mark;
 use crate::state::store::{Exchange, PREFIX};
 use crate::step::{Context, Response};
-
-/// The claims of an access token (RFC 9068 §2.2, RFC 8693 §4.1).
-#[derive(Serialize)]
-struct AccessTokenClaims<'a> {
-    iss: &'a str,
-    sub: &'a str,
-    aud: &'a str,
-    client_id: &'a str,
-    iat: u64,
-    exp: u64,
-    jti: &'a str,
-    /// The subject token's id (RFC 8417 §2.2). It marks the access token as one of an
-    /// impersonation, and connects mint, exchange and use in the audit log.
-    txn: &'a str,
-    scope: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    act: Option<Actor<'a>>,
-    /// The keys that the access token is bound to (RFC 7800).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cnf: Option<&'a Confirmation>,
-    /// The claims of the operator's function. None has one of the names above.
-    #[serde(flatten)]
-    custom: Map<String, Value>,
-}
-
-/// The claims that the operator's function sees.
-#[derive(Serialize)]
-struct ScriptToken<'a> {
-    iss: &'a str,
-    sub: &'a str,
-    aud: &'a str,
-    client_id: &'a str,
-    jti: &'a str,
-    scope: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    act: Option<&'a Actor<'a>>,
-}
-
-#[derive(Serialize)]
-struct Actor<'a> {
-    sub: &'a str,
-    /// The session in which the acting user signed in. It ends with that session.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sid: Option<&'a str>,
-    /// The class of the acting user's sign-in, if a rule looks at it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    acr: Option<&'a str>,
-    /// The time of the acting user's sign-in, if a rule looks at it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    auth_time: Option<u64>,
-}
-
-impl<'a> Actor<'a> {
-    fn new(service: &Service, sub: &'a str, sign_in: &'a SignIn) -> Self {
-        let (asks_for_acr, asks_for_time) = service.config.asks_for_sign_in();
-        Self {
-            sub,
-            sid: sign_in.session.as_deref(),
-            acr: sign_in.acr.as_deref().filter(|_| asks_for_acr),
-            auth_time: sign_in.auth_time.map(UnixTime::secs).filter(|_| asks_for_time),
-        }
-    }
-}
 
 /// The body of the response (RFC 8693 §2.2.1): these five members and no other.
 #[derive(Serialize)]
@@ -383,36 +318,4 @@ fn grant_scope(
     let granted = granted.join(" ");
     trail.note(|facts| facts.scope = Some(granted.clone()));
     Ok(granted)
-}
-
-/// Runs the operator's function, which adds claims.
-fn run_script(
-    custom_claims: &CustomClaims,
-    host: &dyn Host,
-    claims: &AccessTokenClaims<'_>,
-    subject_token_context: &str,
-) -> Result<Map<String, Value>, Refusal> {
-    let token = ScriptToken {
-        iss: claims.iss,
-        sub: claims.sub,
-        aud: claims.aud,
-        client_id: claims.client_id,
-        jti: claims.jti,
-        scope: claims.scope,
-        act: claims.act.as_ref(),
-    };
-    let token = serde_json::to_string(&token).map_err(|_| HostFailure("memory for claims"))?;
-    let input = Input { token: &token, grant_type: TOKEN_EXCHANGE, subject_token_context };
-    match custom_claims.script.run(&input, &mut |line| host.debug(&format!("console: {line}"))) {
-        Ok(custom) => Ok(custom),
-        Err(error @ ClaimsError::Denied(_)) => Err(error.into()),
-        Err(error) => {
-            host.count(metrics::CUSTOM_CLAIMS_FAILURES.into());
-            host.warn(&format!("custom claims: {error}"));
-            match custom_claims.on_error {
-                OnError::Refuse => Err(error.into()),
-                OnError::IssueWithout => Ok(Map::new()),
-            }
-        }
-    }
 }
