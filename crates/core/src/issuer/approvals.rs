@@ -16,6 +16,7 @@ use super::presented::verify_presented;
 use super::query::{limit, refuse_unknown};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
+use super::request_context::RequestContext;
 use super::reviewed::{Reviewed, as_json, was_ended};
 use super::service::Service;
 use crate::audit::Trail;
@@ -91,13 +92,9 @@ struct ListResponse {
 }
 
 /// Lists what waits for a decision.
-pub(super) async fn list(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
-) -> Result<Response, Refusal> {
-    let visitor = visitor(service, context, trail, &head).await?;
+pub(super) async fn list(request: RequestContext<'_>) -> Result<Response, Refusal> {
+    let RequestContext { service, context, trail, head } = request;
+    let visitor = visitor(service, context, trail, head).await?;
     let revocations = service.oversight.revocations.current_view(context).await?;
     let now = context.host().now();
     let user_id = (!visitor.may_approve).then_some(&*visitor.name);
@@ -172,15 +169,10 @@ impl Decision {
 }
 
 /// Decides about a subject token.
-pub(super) async fn decide(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
-    body: Body,
-) -> Result<Response, Refusal> {
-    let visitor = visitor(service, context, trail, &head).await?;
-    let decision = Decision::read(&head, &body)?;
+pub(super) async fn decide(request: RequestContext<'_>, body: Body) -> Result<Response, Refusal> {
+    let RequestContext { service, context, trail, head } = request;
+    let visitor = visitor(service, context, trail, head).await?;
+    let decision = Decision::read(head, &body)?;
     trail.note(|facts| facts.decision_reason.clone_from(&decision.reason));
     if decision.choice == Choice::Deny {
         trail.is_denial();

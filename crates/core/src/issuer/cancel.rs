@@ -11,22 +11,16 @@
 use super::answer::empty;
 use super::presented::verify_presented;
 use super::refusal::Refusal;
-use super::request::Head;
-use super::service::Service;
-use crate::audit::Trail;
+use super::request_context::RequestContext;
 use crate::state::revocations::Owner;
 use crate::state::store::{Cancelled, TokenId};
-use crate::step::{Context, Response};
+use crate::step::Response;
 
 /// Takes back a subject token.
-pub(super) async fn cancel(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
-) -> Result<Response, Refusal> {
+pub(super) async fn cancel(request: RequestContext<'_>) -> Result<Response, Refusal> {
+    let RequestContext { service, context, trail, head } = request;
     let proofs = service.proofs.as_deref();
-    let verified = verify_presented(&service.callers, proofs, context, &head).await?;
+    let verified = verify_presented(&service.callers, proofs, context, head).await?;
     let caller = verified.caller().unwrap_or_default().to_owned();
     trail.note(|facts| facts.caller = Some(caller.clone()));
 

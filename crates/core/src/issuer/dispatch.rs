@@ -7,6 +7,7 @@ use super::documents::Document;
 use super::endpoints::{AnsweredBy, Endpoint, Handler, Route};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
+use super::request_context::RequestContext;
 use super::service::Service;
 use crate::audit::{Operation, Trail};
 use crate::config::DocumentSource;
@@ -76,7 +77,9 @@ fn run(
     let step = Task::start(host, head.traceparent.clone(), |context| {
         let trail = trail.clone();
         async move {
-            let outcome = match handler(&service, &context, &trail, head, body).await {
+            let request =
+                RequestContext { service: &service, context: &context, trail: &trail, head: &head };
+            let outcome = match handler(request, body).await {
                 Ok(Outcome::PassThrough) => return Outcome::PassThrough,
                 Ok(Outcome::Answer(response)) => Ok(response),
                 Err(refusal) => Err(refusal),

@@ -15,19 +15,19 @@ use super::documents::Document;
 use super::ours::{is_our_exchange, names_our_token};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
+use super::request_context::RequestContext;
 use super::service::Service;
 use super::{
     approvals, cancel, exchange, introspect, list, logout, mint, revoke, revoke_token,
     security_event, subject_token,
 };
-use crate::audit::{Operation, Trail};
+use crate::audit::Operation;
 use crate::config::Paths;
 use crate::media_type;
-use crate::step::{Context, Response};
+use crate::step::Response;
 
 /// A function that answers requests to an endpoint.
-pub(super) type Handler =
-    for<'r> fn(&'r Service, &'r Context, &'r Trail, Head, Body) -> Answering<'r>;
+pub(super) type Handler = for<'r> fn(RequestContext<'r>, Body) -> Answering<'r>;
 
 type Answering<'r> = Pin<Box<dyn Future<Output = Result<Outcome<Response>, Refusal>> + 'r>>;
 
@@ -94,16 +94,10 @@ pub enum Purpose {
 /// Makes a [`Handler`] of an `async fn`. After `head only`, the function takes no body.
 macro_rules! handler {
     (head only $function:path) => {
-        |service, context, trail, head, _| {
-            Box::pin(async move { Ok($function(service, context, trail, head).await?.into()) })
-        }
+        |request, _| Box::pin(async move { Ok($function(request).await?.into()) })
     };
     ($function:path) => {
-        |service, context, trail, head, body| {
-            Box::pin(
-                async move { Ok($function(service, context, trail, head, body).await?.into()) },
-            )
-        }
+        |request, body| Box::pin(async move { Ok($function(request, body).await?.into()) })
     };
 }
 

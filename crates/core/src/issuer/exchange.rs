@@ -35,6 +35,7 @@ use super::answer::secret_json;
 use super::possession::{bind, proved, read_proof, token_type, with_nonce};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
+use super::request_context::RequestContext;
 use super::service::Service;
 use crate::audit::Trail;
 use crate::client::{AuthenticatedClient, Credentials};
@@ -59,27 +60,22 @@ struct TokenResponse<'a> {
 }
 
 /// Exchanges a subject token.
-pub(super) async fn exchange(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
-    body: Body,
-) -> Result<Response, Refusal> {
-    let form = body.form(&head)?;
-    let client = authenticate(service, context, trail, &head, &form).await?;
+pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<Response, Refusal> {
+    let RequestContext { service, context, trail, head } = request;
+    let form = body.form(head)?;
+    let client = authenticate(service, context, trail, head, &form).await?;
     if !client.may_exchange() {
         let told = "this client may not exchange subject tokens";
         return Err(Refusal::new(400, "unauthorized_client", "client_without_resources", told));
     }
     let parameters = Parameters::read(service, &form)?;
-    let proof = read_proof(service, context.host(), &head)?;
+    let proof = read_proof(service, context.host(), head)?;
     let subject = find_subject(service, context, trail, &client, &parameters).await?;
     let bounds = &subject.mint.bounds;
     let (indicator, resource) = find_resource(service, trail, &client, bounds, &form)?;
     let scope = grant_scope(trail, parameters.scope, resource, bounds)?;
     // Only a request for a live subject token can make the filter verify and remember a proof.
-    let possession = proved(service, context.host(), &head, proof, &subject)?;
+    let possession = proved(service, context.host(), head, proof, &subject)?;
     let confirmation = bind(&client, resource, &possession)?;
     let demands = Demands { client: &client, resource, possession: &possession };
     let actor = authenticate_actor(service, context, trail, demands, &form, &subject).await?;
@@ -176,7 +172,7 @@ pub(super) async fn exchange(
         expires_in: lifetime,
         scope: &scope,
     };
-    Ok(with_nonce(service, host, &head, secret_json(200, &body)))
+    Ok(with_nonce(service, host, head, secret_json(200, &body)))
 }
 
 /// Authenticates the client of a form.

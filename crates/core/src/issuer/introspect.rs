@@ -14,13 +14,12 @@ use super::answer::{Outcome, secret_json};
 use super::exchange::authenticate;
 use super::possession::token_type;
 use super::refusal::Refusal;
-use super::request::{Body, Head};
-use super::service::Service;
-use crate::audit::Trail;
+use super::request::Body;
+use super::request_context::RequestContext;
 use crate::client::ClientAuthError;
 use crate::confirmation::Confirmation;
 use crate::state::store::PREFIX;
-use crate::step::{Context, Response};
+use crate::step::Response;
 
 /// The type of an access token with these claims (RFC 9449 §6.2).
 fn issued_type(claims: &Map<String, Value>) -> &'static str {
@@ -30,14 +29,12 @@ fn issued_type(claims: &Map<String, Value>) -> &'static str {
 
 /// Answers whether a token is active.
 pub(super) async fn introspect(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
+    request: RequestContext<'_>,
     body: Body,
 ) -> Result<Outcome<Response>, Refusal> {
-    let form = body.form(&head)?;
-    let client = authenticate(service, context, trail, &head, &form).await?;
+    let RequestContext { service, context, trail, head } = request;
+    let form = body.form(head)?;
+    let client = authenticate(service, context, trail, head, &form).await?;
     // RFC 7662 §2.1: the client must prove who it is, or strangers could try tokens out.
     if !client.is_confidential() {
         return Err(ClientAuthError::CredentialsMissing.into());

@@ -7,12 +7,10 @@ use super::listing::{Listing, listed};
 use super::oversight::READ;
 use super::query::{limit, refuse_unknown};
 use super::refusal::Refusal;
-use super::request::Head;
-use super::service::Service;
-use crate::audit::Trail;
+use super::request_context::RequestContext;
 use crate::oauth::form::Form;
 use crate::state::impersonations::{LiveImpersonation, Place, Wanted};
-use crate::step::{Context, Response};
+use crate::step::Response;
 
 /// The length of a page if the query has no `limit`.
 const DEFAULT_LIMIT: usize = 100;
@@ -34,14 +32,10 @@ struct ListResponse<'e> {
 }
 
 /// Lists live impersonations.
-pub(super) async fn list(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
-) -> Result<Response, Refusal> {
+pub(super) async fn list(request: RequestContext<'_>) -> Result<Response, Refusal> {
+    let RequestContext { service, context, trail, head } = request;
     let oversight = &service.oversight;
-    oversight.authorize(context, trail, &head, READ).await?;
+    oversight.authorize(context, trail, head, READ).await?;
     let query = Form::parse(head.query())?;
     let wanted = wanted(&query)?;
     trail.note(|facts| {

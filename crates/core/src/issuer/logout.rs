@@ -3,25 +3,19 @@
 
 use super::answer::empty;
 use super::refusal::Refusal;
-use super::request::{Body, Head};
-use super::service::Service;
-use crate::audit::Trail;
+use super::request::Body;
+use super::request_context::RequestContext;
 use crate::media_type;
-use crate::step::{Context, Response};
+use crate::step::Response;
 
 /// Takes a logout token.
-pub(super) async fn logout(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
-    body: Body,
-) -> Result<Response, Refusal> {
+pub(super) async fn logout(request: RequestContext<'_>, body: Body) -> Result<Response, Refusal> {
+    let RequestContext { service, context, trail, head } = request;
     if !media_type::is(&head.content_type, "application/x-www-form-urlencoded") {
         let told = "the content type must be application/x-www-form-urlencoded";
         return Err(Refusal::new(415, "invalid_request", "content_type", told));
     }
-    let form = body.form(&head)?;
+    let form = body.form(head)?;
     let token = form.get("logout_token");
     let missing = || Refusal::invalid_request("parameter_missing", "logout_token is missing");
     let token = token.ok_or_else(missing)?;

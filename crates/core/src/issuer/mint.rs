@@ -14,6 +14,7 @@ use super::decision_point::{Question, evaluate};
 use super::presented::verify_presented;
 use super::refusal::Refusal;
 use super::request::{Body, Head};
+use super::request_context::RequestContext;
 use super::reviewed::{Reviewed, as_json};
 use super::service::Service;
 use crate::audit::Trail;
@@ -100,20 +101,15 @@ struct MintResponse {
 }
 
 /// Mints a subject token.
-pub(super) async fn mint(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
-    body: Body,
-) -> Result<Response, Refusal> {
+pub(super) async fn mint(request: RequestContext<'_>, body: Body) -> Result<Response, Refusal> {
+    let RequestContext { service, context, trail, head } = request;
     let proofs = service.proofs.as_deref();
-    let verified = verify_presented(&service.callers, proofs, context, &head).await?;
+    let verified = verify_presented(&service.callers, proofs, context, head).await?;
     let caller = verified.caller().unwrap_or_default().to_owned();
     trail.note(|facts| facts.caller = Some(caller.clone()));
 
     let max_context_bytes = service.config.subject_tokens.max_context_bytes;
-    let request = MintRequest::read(&head, &body, max_context_bytes)?;
+    let request = MintRequest::read(head, &body, max_context_bytes)?;
     let MintRequest { mut grant, context: given_context, mut bounds, breaks_glass } = request;
     let note_bounds = |bounds: &Bounds| {
         let bounds = Some(bounds.clone()).filter(|bounds| !bounds.is_empty());
@@ -149,7 +145,7 @@ pub(super) async fn mint(
     if let Some(lookup) = &service.config.subject_tokens.user_lookup {
         let describe = service.authorizer.is_some();
         let user_id;
-        (user, user_id) = look_up(lookup, context, &head, &grant.user_id, describe).await?;
+        (user, user_id) = look_up(lookup, context, head, &grant.user_id, describe).await?;
         if let Some(user_id) = user_id.filter(|user_id| *user_id != grant.user_id) {
             trail.note(|facts| facts.user_id = Some(user_id.clone()));
             protect(rules, &user_id)?;

@@ -28,6 +28,7 @@ mod presented;
 mod query;
 mod refusal;
 mod request;
+mod request_context;
 mod reviewed;
 mod revoke;
 mod revoke_token;

@@ -13,22 +13,17 @@ use super::listing::listed;
 use super::oversight::{Oversight, REVOKE};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
-use super::service::Service;
-use crate::audit::Trail;
+use super::request_context::RequestContext;
 use crate::state::impersonations::Wanted;
 use crate::state::revocations::{Revocation, View};
 use crate::state::store::{Cancelled, TokenId};
 use crate::step::{Context, Response};
 
 /// Ends one impersonation.
-pub(super) async fn revoke_one(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
-) -> Result<Response, Refusal> {
+pub(super) async fn revoke_one(request: RequestContext<'_>) -> Result<Response, Refusal> {
+    let RequestContext { service, context, trail, head } = request;
     let oversight = &service.oversight;
-    oversight.authorize(context, trail, &head, REVOKE).await?;
+    oversight.authorize(context, trail, head, REVOKE).await?;
     let not_found = || {
         let told = "there is no live impersonation with this id";
         Refusal::not_found("impersonation_unknown", told)
@@ -87,15 +82,13 @@ struct RevocationResponse {
 
 /// Ends all impersonations that have the named members.
 pub(super) async fn revoke_many(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
+    request: RequestContext<'_>,
     body: Body,
 ) -> Result<Response, Refusal> {
+    let RequestContext { service, context, trail, head } = request;
     let oversight = &service.oversight;
-    oversight.authorize(context, trail, &head, REVOKE).await?;
-    let revocation = read(&head, &body)?;
+    oversight.authorize(context, trail, head, REVOKE).await?;
+    let revocation = read(head, &body)?;
     trail.note(|facts| {
         facts.user_id.clone_from(&revocation.user_id);
         facts.actor_id.clone_from(&revocation.actor_id);

@@ -11,7 +11,8 @@ use super::exchange::authenticate;
 use super::issued_token::IssuedToken;
 use super::oversight::Ended;
 use super::refusal::Refusal;
-use super::request::{Body, Head};
+use super::request::Body;
+use super::request_context::RequestContext;
 use super::service::Service;
 use crate::audit::Trail;
 use crate::config::Client;
@@ -22,14 +23,12 @@ use crate::step::{Context, Response};
 
 /// Revokes a token.
 pub(super) async fn revoke_token(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
+    request: RequestContext<'_>,
     body: Body,
 ) -> Result<Outcome<Response>, Refusal> {
-    let form = body.form(&head)?;
-    let client = authenticate(service, context, trail, &head, &form).await?;
+    let RequestContext { service, context, trail, head } = request;
+    let form = body.form(head)?;
+    let client = authenticate(service, context, trail, head, &form).await?;
     let token = form.get("token").unwrap_or_default();
     let ended = if token.starts_with(PREFIX) {
         end_subject_token(service, context, trail, &client, token).await?

@@ -3,30 +3,21 @@
 
 use super::answer::empty;
 use super::refusal::Refusal;
-use super::request::{Body, Head};
-use super::service::Service;
-use crate::audit::Trail;
+use super::request::Body;
+use super::request_context::RequestContext;
 use crate::media_type;
-use crate::step::{Context, Response};
+use crate::step::Response;
 
 /// Takes a security event.
 pub(super) async fn security_event(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
+    request: RequestContext<'_>,
     body: Body,
 ) -> Result<Response, Refusal> {
-    take(service, context, trail, head, body).await.map_err(Refusal::in_terms_of_events)
+    take(request, body).await.map_err(Refusal::in_terms_of_events)
 }
 
-async fn take(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
-    body: Body,
-) -> Result<Response, Refusal> {
+async fn take(request: RequestContext<'_>, body: Body) -> Result<Response, Refusal> {
+    let RequestContext { service, context, trail, head } = request;
     if !media_type::is(&head.content_type, "application/secevent+jwt") {
         let told = "the content type must be application/secevent+jwt";
         return Err(Refusal::new(415, "invalid_request", "content_type", told));

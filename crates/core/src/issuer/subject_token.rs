@@ -6,22 +6,16 @@
 use super::answer::secret_json;
 use super::presented::verify_presented;
 use super::refusal::Refusal;
-use super::request::Head;
+use super::request_context::RequestContext;
 use super::reviewed::{Reviewed, was_ended};
-use super::service::Service;
-use crate::audit::Trail;
 use crate::state::store::TokenId;
-use crate::step::{Context, Response};
+use crate::step::Response;
 
 /// Shows a subject token.
-pub(super) async fn show(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: Head,
-) -> Result<Response, Refusal> {
+pub(super) async fn show(request: RequestContext<'_>) -> Result<Response, Refusal> {
+    let RequestContext { service, context, trail, head } = request;
     let proofs = service.proofs.as_deref();
-    let verified = verify_presented(&service.callers, proofs, context, &head).await?;
+    let verified = verify_presented(&service.callers, proofs, context, head).await?;
     let caller = verified.caller().unwrap_or_default();
     trail.note(|facts| facts.caller = Some(caller.to_owned()));
 
