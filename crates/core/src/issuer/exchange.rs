@@ -32,7 +32,7 @@ use beginning::{began, look_for_endings, spend};
 use subject::find_subject;
 
 use super::answer::secret_json;
-use super::possession::{bind, proved, read_proof, token_type, with_nonce};
+use super::possession::{bind, prove, read_proof, token_type, with_nonce};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::request_context::RequestContext;
@@ -69,13 +69,13 @@ pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<
         return Err(Refusal::new(400, "unauthorized_client", "client_without_resources", told));
     }
     let parameters = Parameters::read(service, &form)?;
-    let proof = read_proof(service, context.host(), head)?;
+    let proof = read_proof(request)?;
     let subject = find_subject(service, context, trail, &client, &parameters).await?;
     let bounds = &subject.mint.bounds;
     let (indicator, resource) = find_resource(service, trail, &client, bounds, &form)?;
     let scope = grant_scope(trail, parameters.scope, resource, bounds)?;
     // Only a request for a live subject token can make the filter verify and remember a proof.
-    let possession = proved(service, context.host(), head, proof, &subject)?;
+    let possession = prove(request, proof, &subject)?;
     let confirmation = bind(&client, resource, &possession)?;
     let demands = Demands { client: &client, resource, possession: &possession };
     let actor = authenticate_actor(service, context, trail, demands, &form, &subject).await?;
@@ -172,7 +172,7 @@ pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<
         expires_in: lifetime,
         scope: &scope,
     };
-    Ok(with_nonce(service, host, head, secret_json(200, &body)))
+    Ok(with_nonce(request, secret_json(200, &body)))
 }
 
 /// Authenticates the client of a form.

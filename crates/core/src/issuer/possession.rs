@@ -4,8 +4,7 @@
 
 use super::presented::{digest, presented};
 use super::refusal::{NONCE, Refusal};
-use super::request::Head;
-use super::service::Service;
+use super::request_context::RequestContext;
 use crate::config::{Client, Resource, TokenBinding};
 use crate::confirmation::{Confirmation, Possession};
 use crate::dpop::{ProofError, Proofs, UnverifiedProof};
@@ -14,28 +13,26 @@ use crate::state::store::Outstanding;
 use crate::step::Response;
 
 /// Reads the proof of an exchange; `None` if there is none. Its signature is not verified yet.
-pub(super) fn read_proof<'h>(
-    service: &Service,
-    host: &dyn Host,
-    head: &'h Head,
-) -> Result<Option<UnverifiedProof<'h>>, Refusal> {
+pub(super) fn read_proof(
+    request: RequestContext<'_>,
+) -> Result<Option<UnverifiedProof<'_>>, Refusal> {
+    let RequestContext { service, head, .. } = request;
     let Some(proofs) = service.proofs.as_deref().filter(|_| !head.proofs.is_empty()) else {
         return Ok(None);
     };
-    let read = proofs.read(host, presented(head, None));
-    read.map(Some).map_err(|error| refused(proofs, host, error))
+    let read = proofs.read(request.host(), presented(head, None));
+    read.map(Some).map_err(|error| refused(proofs, request.host(), error))
 }
 
 /// Verifies the proof of an exchange, and returns the keys that the exchange has proved. The proof
 /// counts as used from now on, against the share of the subject token.
-pub(super) fn proved(
-    service: &Service,
-    host: &dyn Host,
-    head: &Head,
+pub(super) fn prove(
+    request: RequestContext<'_>,
     proof: Option<UnverifiedProof<'_>>,
     subject: &Outstanding,
 ) -> Result<Possession, Refusal> {
-    let key = match (service.proofs.as_deref(), proof) {
+    let host = request.host();
+    let key = match (request.service.proofs.as_deref(), proof) {
         (Some(proofs), Some(proof)) => {
             let bearer = subject.id().to_string();
             let used = proofs
@@ -45,7 +42,7 @@ pub(super) fn proved(
         }
         _ => None,
     };
-    Ok(Possession { key, certificate: digest(head) })
+    Ok(Possession { key, certificate: digest(request.head) })
 }
 
 fn refused(proofs: &Proofs, host: &dyn Host, error: ProofError) -> Refusal {
@@ -90,14 +87,10 @@ pub(super) const fn token_type(confirmation: &Confirmation) -> &'static str {
 
 /// Adds the nonce for the client's next proof to the answer of a request with a proof (RFC 9449
 /// §8.2).
-pub(super) fn with_nonce(
-    service: &Service,
-    host: &dyn Host,
-    head: &Head,
-    mut response: Response,
-) -> Response {
-    if !head.proofs.is_empty() {
-        let nonce = service.proofs.as_ref().and_then(|proofs| proofs.nonce(host));
+pub(super) fn with_nonce(request: RequestContext<'_>, mut response: Response) -> Response {
+    if !request.head.proofs.is_empty() {
+        let proofs = request.service.proofs.as_ref();
+        let nonce = proofs.and_then(|proofs| proofs.nonce(request.host()));
         response.headers.extend(nonce.map(|nonce| (NONCE, nonce)));
     }
     response

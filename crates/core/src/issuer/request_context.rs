@@ -3,6 +3,7 @@
 use super::request::Head;
 use super::service::Service;
 use crate::audit::Trail;
+use crate::host::Host;
 use crate::step::Context;
 
 /// A request to an endpoint, with the means to answer it. The body is apart: not every endpoint
@@ -17,4 +18,11 @@ pub(super) struct RequestContext<'r> {
     pub(super) trail: &'r Trail,
     /// The header fields of the request.
     pub(super) head: &'r Head,
+}
+
+impl<'r> RequestContext<'r> {
+    /// Returns the host.
+    pub(super) fn host(self) -> &'r dyn Host {
+        self.context.host()
+    }
 }
