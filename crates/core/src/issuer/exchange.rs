@@ -34,10 +34,9 @@ use subject::find_subject;
 use super::answer::secret_json;
 use super::possession::{bind, prove, read_proof, token_type, with_nonce};
 use super::refusal::Refusal;
-use super::request::{Body, Head};
+use super::request::Body;
 use super::request_context::RequestContext;
 use super::service::Service;
-use crate::audit::Trail;
 use crate::client::{AuthenticatedClient, Credentials};
 use crate::config::{Client, Happening, Resource};
 use crate::host::{HostFailure, UnixTime};
@@ -47,7 +46,7 @@ use crate::policy::Bounds;
 use crate::state::impersonations::{LiveImpersonation, excerpt};
 use crate::state::revocations::Mark;
 use crate::state::store::{Exchange, PREFIX};
-use crate::step::{Context, Response};
+use crate::step::Response;
 
 /// The body of the response (RFC 8693 §2.2.1): these five members and no other.
 #[derive(Serialize)]
@@ -63,22 +62,22 @@ struct TokenResponse<'a> {
 pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<Response, Refusal> {
     let RequestContext { service, context, trail, head } = request;
     let form = body.form(head)?;
-    let client = authenticate(service, context, trail, head, &form).await?;
+    let client = authenticate(request, &form).await?;
     if !client.may_exchange() {
         let told = "this client may not exchange subject tokens";
         return Err(Refusal::new(400, "unauthorized_client", "client_without_resources", told));
     }
     let parameters = Parameters::read(service, &form)?;
     let proof = read_proof(request)?;
-    let subject = find_subject(service, context, trail, &client, &parameters).await?;
+    let subject = find_subject(request, &client, &parameters).await?;
     let bounds = &subject.mint.bounds;
-    let (indicator, resource) = find_resource(service, trail, &client, bounds, &form)?;
-    let scope = grant_scope(trail, parameters.scope, resource, bounds)?;
+    let (indicator, resource) = find_resource(request, &client, bounds, &form)?;
+    let scope = grant_scope(request, parameters.scope, resource, bounds)?;
     // Only a request for a live subject token can make the filter verify and remember a proof.
     let possession = prove(request, proof, &subject)?;
     let confirmation = bind(&client, resource, &possession)?;
     let demands = Demands { client: &client, resource, possession: &possession };
-    let actor = authenticate_actor(service, context, trail, demands, &form, &subject).await?;
+    let actor = authenticate_actor(request, demands, &form, &subject).await?;
 
     let last_revocation = subject.last_revocation();
     let caught_up = service.oversight.revocations.catch_up(context, last_revocation).await?;
@@ -142,7 +141,7 @@ pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<
         true => {
             // No hook is told of an impersonation that cannot begin.
             let looked_at = (&entry, sign_in.as_ref());
-            look_for_endings(service, context, trail, &subject, caught_up, looked_at).await?;
+            look_for_endings(request, &subject, caught_up, looked_at).await?;
             let notice = began(service, host, &entry, &subject.grant.context)?;
             let announced = service.notifier.announce(context, notice).await?;
             if announced.took_time() {
@@ -153,7 +152,7 @@ pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<
         false => None,
     };
     let sign_in = sign_in.as_ref();
-    let spent = spend(service, context, trail, subject, caught_up, (&entry, sign_in), spent).await;
+    let spent = spend(request, subject, caught_up, (&entry, sign_in), spent).await;
     if let Some(announced) = announced {
         match &spent {
             Ok(()) => service.notifier.note(context.host(), announced.has_happened()),
@@ -177,12 +176,10 @@ pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<
 
 /// Authenticates the client of a form.
 pub(super) async fn authenticate(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: &Head,
+    request: RequestContext<'_>,
     form: &Form<'_>,
 ) -> Result<AuthenticatedClient, Refusal> {
+    let RequestContext { service, context, trail, head } = request;
     let find = |client_id: &str| service.config.clients.get(client_id).cloned();
     let credentials = Credentials {
         form,
@@ -250,13 +247,12 @@ fn missing(name: &'static str) -> Refusal {
 }
 
 /// Finds the one resource that the access token will be bound to (RFC 8707 §2).
-fn find_resource<'s>(
-    service: &'s Service,
-    trail: &Trail,
+fn find_resource<'r>(
+    request: RequestContext<'r>,
     client: &Client,
     bounds: &Bounds,
     form: &Form<'_>,
-) -> Result<(&'s str, &'s Resource), Refusal> {
+) -> Result<(&'r str, &'r Resource), Refusal> {
     // Both name a target, so a token for the resource alone would be for something else.
     if form.get("audience").is_some() {
         let told = "audience is not supported, use resource";
@@ -273,7 +269,8 @@ fn find_resource<'s>(
         let told = "the resource is unknown or not available to this client";
         Refusal::invalid_target("resource_refused", told)
     };
-    let Some((indicator, resource)) = service.config.resources.get_key_value(indicator) else {
+    let Some((indicator, resource)) = request.service.config.resources.get_key_value(indicator)
+    else {
         if uri::is_absolute(indicator) {
             return Err(refused());
         }
@@ -283,7 +280,7 @@ fn find_resource<'s>(
     if client.resources.as_ref().is_some_and(|allowed| !allowed.contains(indicator)) {
         return Err(refused());
     }
-    trail.note(|facts| facts.resource = Some(indicator.clone()));
+    request.trail.note(|facts| facts.resource = Some(indicator.clone()));
     if !bounds.allows_resource(indicator) {
         let told = "the subject token is not for this resource";
         return Err(Refusal::invalid_target("bound_resource", told));
@@ -292,7 +289,7 @@ fn find_resource<'s>(
 }
 
 fn grant_scope(
-    trail: &Trail,
+    request: RequestContext<'_>,
     requested: &str,
     resource: &Resource,
     bounds: &Bounds,
@@ -312,6 +309,6 @@ fn grant_scope(
         return Err(Refusal::invalid_scope("bound_scope", told));
     }
     let granted = granted.join(" ");
-    trail.note(|facts| facts.scope = Some(granted.clone()));
+    request.trail.note(|facts| facts.scope = Some(granted.clone()));
     Ok(granted)
 }

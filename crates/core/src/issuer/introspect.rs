@@ -34,7 +34,7 @@ pub(super) async fn introspect(
 ) -> Result<Outcome<Response>, Refusal> {
     let RequestContext { service, context, trail, head } = request;
     let form = body.form(head)?;
-    let client = authenticate(service, context, trail, head, &form).await?;
+    let client = authenticate(request, &form).await?;
     // RFC 7662 §2.1: the client must prove who it is, or strangers could try tokens out.
     if !client.is_confidential() {
         return Err(ClientAuthError::CredentialsMissing.into());

@@ -28,7 +28,7 @@ pub(super) async fn revoke_token(
 ) -> Result<Outcome<Response>, Refusal> {
     let RequestContext { service, context, trail, head } = request;
     let form = body.form(head)?;
-    let client = authenticate(service, context, trail, head, &form).await?;
+    let client = authenticate(request, &form).await?;
     let token = form.get("token").unwrap_or_default();
     let ended = if token.starts_with(PREFIX) {
         end_subject_token(service, context, trail, &client, token).await?

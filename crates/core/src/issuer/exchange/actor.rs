@@ -1,9 +1,9 @@
 //! The acting user of an exchange, and how they must have signed in (RFC 8693 §2.1, RFC 9470).
 
 use super::super::refusal::Refusal;
+use super::super::request_context::RequestContext;
 use super::super::service::Service;
 use super::missing;
-use crate::audit::Trail;
 use crate::bearer::SignIn;
 use crate::config::{Client, Resource, SignInRules};
 use crate::confirmation::Possession;
@@ -12,7 +12,6 @@ use crate::oauth::form::Form;
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, scope};
 use crate::state::store::Outstanding;
 use crate::statement::is_jwt;
-use crate::step::Context;
 
 /// The demands on an actor, besides the bounds of the subject token.
 #[derive(Clone, Copy)]
@@ -25,13 +24,12 @@ pub(super) struct Demands<'e> {
 
 /// Authenticates the acting user; `None` if no actor is required and none is given.
 pub(super) async fn authenticate_actor(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
+    request: RequestContext<'_>,
     Demands { client, resource, possession }: Demands<'_>,
     form: &Form<'_>,
     subject: &Outstanding,
 ) -> Result<Option<(String, SignIn)>, Refusal> {
+    let RequestContext { service, context, trail, .. } = request;
     let token_type = form.get("actor_token_type");
     let Some(token) = form.get("actor_token") else {
         if token_type.is_some() {

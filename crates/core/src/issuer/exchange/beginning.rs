@@ -2,10 +2,10 @@
 
 use super::super::listing::{ListedContext, Listing, listed};
 use super::super::refusal::Refusal;
+use super::super::request_context::RequestContext;
 use super::super::reviewed::as_json;
 use super::super::service::Service;
 use super::subject::{cancelled, expired, replayed, revoked, unknown};
-use crate::audit::Trail;
 use crate::bearer::SignIn;
 use crate::config::Happening;
 use crate::host::{Host, HostFailure, UnixTime};
@@ -14,7 +14,6 @@ use crate::state::impersonations::LiveImpersonation;
 use crate::state::remote::Revision;
 use crate::state::revocations::{CaughtUp, Concerned, IssuedAt, View};
 use crate::state::store::{Exchange, Found, NotSpent, Outstanding};
-use crate::step::Context;
 
 /// Makes the notice that an impersonation begins, with the whole context of its mint.
 pub(super) fn began(
@@ -30,17 +29,16 @@ pub(super) fn began(
 
 /// Spends the subject token: the last step, which only one request can take.
 pub(super) async fn spend(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
+    request: RequestContext<'_>,
     subject: Outstanding,
     caught_up: CaughtUp,
     (entry, sign_in): (&LiveImpersonation, Option<&SignIn>),
     exchange: Exchange,
 ) -> Result<(), Refusal> {
+    let RequestContext { service, context, .. } = request;
     // A caller who has left could not use the access token.
     context.still_wanted().await;
-    look_for_endings(service, context, trail, &subject, caught_up, (entry, sign_in)).await?;
+    look_for_endings(request, &subject, caught_up, (entry, sign_in)).await?;
     let oversight = &service.oversight;
     let beside = oversight.list.beside(entry)?;
     match service.store.spend(context, subject, exchange, beside).await {
@@ -48,7 +46,7 @@ pub(super) async fn spend(
         Err(NotSpent::Already(winner)) => {
             let (mint, first) = *winner;
             let (id, client_id) = (&entry.id, &entry.client_id);
-            return Err(replayed(service, context, trail, id, client_id, mint, first).await);
+            return Err(replayed(request, id, client_id, mint, first).await);
         }
         Err(NotSpent::Cancelled) => return Err(cancelled()),
         // A request that comes a moment later is told the same.
@@ -63,13 +61,12 @@ pub(super) async fn spend(
 
 /// Refuses an impersonation that has ended before it begins, or whose actor has left.
 pub(super) async fn look_for_endings(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
+    request: RequestContext<'_>,
     subject: &Outstanding,
     caught_up: CaughtUp,
     (entry, sign_in): (&LiveImpersonation, Option<&SignIn>),
 ) -> Result<(), Refusal> {
+    let RequestContext { service, context, .. } = request;
     let known = service.oversight.revocations.view_after(context.host(), caught_up)?;
     if let Some(sign_in) = sign_in {
         look_at_events(&known, entry, sign_in)?;
@@ -79,7 +76,7 @@ pub(super) async fn look_for_endings(
     // Another request may have spent the token, and the impersonation may have been ended since.
     Err(match service.store.find_again(context, subject).await? {
         Found::Spent(mint, first) => {
-            replayed(service, context, trail, &entry.id, &entry.client_id, mint, first).await
+            replayed(request, &entry.id, &entry.client_id, mint, first).await
         }
         Found::Cancelled(_) => cancelled(),
         Found::Outstanding(_)

@@ -4,22 +4,20 @@
 //! raises an alarm: it may have been stolen.
 
 use super::super::refusal::Refusal;
+use super::super::request_context::RequestContext;
 use super::super::reviewed::was_ended_for;
-use super::super::service::Service;
 use super::Parameters;
 use crate::audit::Trail;
 use crate::config::Client;
 use crate::metrics;
 use crate::state::store::{Exchange, Found, Mint, Outstanding, SubjectToken};
-use crate::step::Context;
 
 pub(super) async fn find_subject(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
+    request: RequestContext<'_>,
     client: &Client,
     &Parameters { subject_token, resource, .. }: &Parameters<'_>,
 ) -> Result<Outstanding, Refusal> {
+    let RequestContext { service, context, trail, .. } = request;
     let token = SubjectToken::parse(subject_token).ok_or_else(unknown)?;
     let digest = token.digest();
     let id = token.id(&digest).to_string();
@@ -73,7 +71,7 @@ pub(super) async fn find_subject(
             minted_for(&mint, None);
             let theirs = is_theirs(&mint);
             let client_id = &client.client_id;
-            let refusal = replayed(service, context, trail, &id, client_id, mint, exchange).await;
+            let refusal = replayed(request, &id, client_id, mint, exchange).await;
             Err(if theirs { refusal } else { refusal.telling(INVALID_SUBJECT_TOKEN.to_owned()) })
         }
         Found::Cancelled(mint) => {
@@ -134,14 +132,13 @@ pub(super) fn cancelled() -> Refusal {
 /// Refuses a spent token that is presented again, and ends its impersonation if the operator wants
 /// that.
 pub(super) async fn replayed(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
+    request: RequestContext<'_>,
     id: &str,
     client_id: &str,
     mint: Mint,
     first: Exchange,
 ) -> Refusal {
+    let RequestContext { service, context, trail, .. } = request;
     let mut refusal = spent(trail, mint, first.clone());
     service.oversight.revoke_replayed(context, id, client_id, &first, &mut refusal).await;
     refusal
