@@ -26,7 +26,7 @@ mod subject;
 use serde::Serialize;
 use serde_json::Map;
 
-use access_token::{AccessTokenClaims, Actor, run_script};
+use access_token::{AccessTokenClaims, ActClaim, run_script};
 use actor::{Demands, authenticate_actor};
 use beginning::{began, look_for_endings, spend};
 use subject::find_subject;
@@ -87,7 +87,7 @@ pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<
     let mut random = [0; 16];
     host.random(&mut random)?;
     let now = host.now();
-    let actor_since = actor.as_ref().and_then(|(_, sign_in)| sign_in.known_since());
+    let actor_since = actor.as_ref().and_then(|actor| actor.sign_in.known_since());
     let jti = Mark::jti(random, &subject.mint.caller, now, caught_up.revision(), actor_since);
     let lifetime = resource.access_token_lifetime.unwrap_or(service.config.access_token_lifetime);
     let lifetime = bounds.access_token_lifetime(lifetime).as_secs();
@@ -101,7 +101,7 @@ pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<
         jti: &jti,
         txn: &id,
         scope: &scope,
-        act: actor.as_ref().map(|(sub, sign_in)| Actor::new(service, sub, sign_in)),
+        act: actor.as_ref().map(|actor| ActClaim::of(actor, &service.config)),
         cnf: Some(&confirmation).filter(|confirmation| confirmation.is_bound()),
         custom: Map::new(),
     };
@@ -114,7 +114,7 @@ pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<
     let crypto = service.crypto.as_deref();
     let access_token = service.signing_key.sign_jwt(host, crypto, r#type, &claims)?;
 
-    let (actor_id, sign_in) = actor.unzip();
+    let (actor_id, sign_in) = actor.map(|actor| (actor.id, actor.sign_in)).unzip();
     let entry = LiveImpersonation {
         id,
         user_id: subject.grant.user_id.clone(),

@@ -4,10 +4,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::super::refusal::Refusal;
-use super::super::service::{CustomClaims, Service};
-use crate::bearer::SignIn;
+use super::super::service::CustomClaims;
+use super::actor::AuthenticatedActor;
 use crate::claims::{ClaimsError, Input};
-use crate::config::OnError;
+use crate::config::{Config, OnError};
 use crate::confirmation::Confirmation;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
@@ -28,7 +28,7 @@ pub(super) struct AccessTokenClaims<'a> {
     pub(super) txn: &'a str,
     pub(super) scope: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) act: Option<Actor<'a>>,
+    pub(super) act: Option<ActClaim<'a>>,
     /// The keys that the access token is bound to (RFC 7800).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cnf: Option<&'a Confirmation>,
@@ -47,28 +47,30 @@ struct ScriptToken<'a> {
     jti: &'a str,
     scope: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    act: Option<&'a Actor<'a>>,
+    act: Option<&'a ActClaim<'a>>,
 }
 
+/// The claim `act` (RFC 8693 §4.1).
 #[derive(Serialize)]
-pub(super) struct Actor<'a> {
-    pub(super) sub: &'a str,
+pub(super) struct ActClaim<'a> {
+    sub: &'a str,
     /// The session in which the acting user signed in. It ends with that session.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) sid: Option<&'a str>,
+    sid: Option<&'a str>,
     /// The class of the acting user's sign-in, if a rule looks at it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) acr: Option<&'a str>,
+    acr: Option<&'a str>,
     /// The time of the acting user's sign-in, if a rule looks at it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) auth_time: Option<u64>,
+    auth_time: Option<u64>,
 }
 
-impl<'a> Actor<'a> {
-    pub(super) fn new(service: &Service, sub: &'a str, sign_in: &'a SignIn) -> Self {
-        let (asks_for_acr, asks_for_time) = service.config.asks_for_sign_in();
+impl<'a> ActClaim<'a> {
+    pub(super) fn of(actor: &'a AuthenticatedActor, config: &Config) -> Self {
+        let (asks_for_acr, asks_for_time) = config.asks_for_sign_in();
+        let AuthenticatedActor { id, sign_in } = actor;
         Self {
-            sub,
+            sub: id,
             sid: sign_in.session.as_deref(),
             acr: sign_in.acr.as_deref().filter(|_| asks_for_acr),
             auth_time: sign_in.auth_time.map(UnixTime::secs).filter(|_| asks_for_time),

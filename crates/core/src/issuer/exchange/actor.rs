@@ -22,13 +22,20 @@ pub(super) struct Demands<'e> {
     pub(super) possession: &'e Possession,
 }
 
+/// An acting user whose access token was verified.
+pub(super) struct AuthenticatedActor {
+    /// The user's name, with the prefix of its issuer.
+    pub(super) id: String,
+    pub(super) sign_in: SignIn,
+}
+
 /// Authenticates the acting user; `None` if no actor is required and none is given.
 pub(super) async fn authenticate_actor(
     request: RequestContext<'_>,
     Demands { client, resource, possession }: Demands<'_>,
     form: &Form<'_>,
     subject: &Outstanding,
-) -> Result<Option<(String, SignIn)>, Refusal> {
+) -> Result<Option<AuthenticatedActor>, Refusal> {
     let RequestContext { service, context, trail, .. } = request;
     let token_type = form.get("actor_token_type");
     let Some(token) = form.get("actor_token") else {
@@ -65,20 +72,20 @@ pub(super) async fn authenticate_actor(
     let verified = actors.verify(context, token).await;
     let verified = verified.and_then(|token| token.held_with(possession));
     let verified = verified.map_err(|error| Refusal::actor(&error))?;
-    let actor = verified.subject.clone().ok_or_else(|| {
+    let id = verified.subject.clone().ok_or_else(|| {
         Refusal::invalid_actor("actor_token").because("the actor token has no sub")
     })?;
-    trail.note(|facts| facts.actor_id = Some(actor.clone()));
+    trail.note(|facts| facts.actor_id = Some(id.clone()));
     // A user must not impersonate themselves: there would be no second person to hold accountable.
-    if actor == subject.grant.user_id {
+    if id == subject.grant.user_id {
         let told = "the actor must not be the user who is impersonated";
         return Err(Refusal::invalid_request("actor_is_user", told));
     }
-    if !subject.mint.bounds.allows_actor(Some(&actor)) {
+    if !subject.mint.bounds.allows_actor(Some(&id)) {
         return Err(bound_to_another_actor());
     }
     // Two people must stand behind the impersonation.
-    if subject.review.as_ref().is_some_and(|review| review.has_approval_of(&actor)) {
+    if subject.review.as_ref().is_some_and(|review| review.has_approval_of(&id)) {
         let told = "the actor must not be a person who approved the impersonation";
         return Err(Refusal::invalid_request("actor_approved", told));
     }
@@ -87,7 +94,7 @@ pub(super) async fn authenticate_actor(
     for rules in [&service.config.actor_tokens.sign_in, &resource.actor_sign_in] {
         check_sign_in(rules, &verified.sign_in, now)?;
     }
-    Ok(Some((actor, verified.sign_in.clone())))
+    Ok(Some(AuthenticatedActor { id, sign_in: verified.sign_in.clone() }))
 }
 
 /// Refuses an actor token that may be older than the events that are remembered. One that does not
