@@ -24,9 +24,8 @@ mod beginning;
 mod subject;
 
 use serde::Serialize;
-use serde_json::Map;
 
-use access_token::{AccessTokenClaims, ActClaim, run_script};
+use access_token::{AccessToken, Granted};
 use actor::{Demands, authenticate_actor};
 use beginning::{began, look_for_endings, spend};
 use subject::find_subject;
@@ -39,12 +38,10 @@ use super::request_context::RequestContext;
 use super::service::Service;
 use crate::client::{AuthenticatedClient, Credentials};
 use crate::config::{Client, Happening, Resource};
-use crate::host::{HostFailure, UnixTime};
 use crate::oauth::form::Form;
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, scope, uri};
 use crate::policy::Bounds;
 use crate::state::impersonations::{LiveImpersonation, excerpt};
-use crate::state::revocations::Mark;
 use crate::state::store::{Exchange, PREFIX};
 use crate::step::Response;
 
@@ -82,59 +79,30 @@ pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<
     let last_revocation = subject.last_revocation();
     let caught_up = service.oversight.revocations.catch_up(context, last_revocation).await?;
 
-    let host = context.host();
-    let id = subject.id().to_string();
-    let mut random = [0; 16];
-    host.random(&mut random)?;
-    let now = host.now();
-    let actor_since = actor.as_ref().and_then(|actor| actor.sign_in.known_since());
-    let jti = Mark::jti(random, &subject.mint.caller, now, caught_up.revision(), actor_since);
-    let lifetime = resource.access_token_lifetime.unwrap_or(service.config.access_token_lifetime);
-    let lifetime = bounds.access_token_lifetime(lifetime).as_secs();
-    let mut claims = AccessTokenClaims {
-        iss: &service.config.issuer,
-        sub: &subject.grant.user_id,
-        aud: indicator,
-        client_id: &client.client_id,
-        iat: now.secs(),
-        exp: now.secs().saturating_add(lifetime),
-        jti: &jti,
-        txn: &id,
-        scope: &scope,
-        act: actor.as_ref().map(|actor| ActClaim::of(actor, &service.config)),
-        cnf: Some(&confirmation).filter(|confirmation| confirmation.is_bound()),
-        custom: Map::new(),
-    };
-    if let Some(custom_claims) = &service.custom_claims {
-        claims.custom = run_script(custom_claims, host, &claims, &subject.grant.context)?;
-    }
-    let expires_at = UnixTime::from_millis(claims.exp.saturating_mul(1000));
-    let claims = serde_json::to_vec(&claims).map_err(|_| HostFailure("memory for claims"))?;
-    let r#type = resource.access_token_type.unwrap_or(service.config.access_token_type);
-    let crypto = service.crypto.as_deref();
-    let access_token = service.signing_key.sign_jwt(host, crypto, r#type, &claims)?;
+    let granted = Granted { client, indicator, resource, scope, confirmation, actor };
+    let access_token = AccessToken::sign(request, &subject, &granted, caught_up.revision())?;
 
-    let (actor_id, sign_in) = actor.map(|actor| (actor.id, actor.sign_in)).unzip();
+    let (actor_id, sign_in) = granted.actor.map(|actor| (actor.id, actor.sign_in)).unzip();
     let entry = LiveImpersonation {
-        id,
+        id: subject.id().to_string(),
         user_id: subject.grant.user_id.clone(),
         actor_id: actor_id.clone(),
-        client_id: client.client_id.clone(),
+        client_id: granted.client.client_id.clone(),
         caller: subject.mint.caller.clone(),
         resource: indicator.to_owned(),
         session: sign_in.as_ref().and_then(|sign_in| sign_in.session.clone()),
-        scope: scope.clone(),
-        jti: jti.clone(),
+        scope: granted.scope.clone(),
+        jti: access_token.jti.clone(),
         context: excerpt(&service.config.impersonations.context, &subject.grant.context),
-        issued_at_millis: now.millis(),
-        expires_at_millis: expires_at.millis(),
+        issued_at_millis: access_token.issued_at.millis(),
+        expires_at_millis: access_token.expires_at.millis(),
     };
     let spent = Exchange {
-        client_id: client.client_id.clone(),
+        client_id: granted.client.client_id.clone(),
         actor_id,
         request_id: trail.request_id(),
-        jti: jti.clone(),
-        at_millis: now.millis(),
+        jti: access_token.jti.clone(),
+        at_millis: access_token.issued_at.millis(),
     };
     let mut caught_up = caught_up;
     let announced = match service.notifier.wants(Happening::Began) {
@@ -142,7 +110,7 @@ pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<
             // No hook is told of an impersonation that cannot begin.
             let looked_at = (&entry, sign_in.as_ref());
             look_for_endings(request, &subject, caught_up, looked_at).await?;
-            let notice = began(service, host, &entry, &subject.grant.context)?;
+            let notice = began(service, context.host(), &entry, &subject.grant.context)?;
             let announced = service.notifier.announce(context, notice).await?;
             if announced.took_time() {
                 caught_up = service.oversight.revocations.catch_up(context, None).await?;
@@ -163,13 +131,13 @@ pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<
     }
     spent?;
 
-    trail.note(|facts| facts.jti = Some(jti));
+    trail.note(|facts| facts.jti = Some(access_token.jti));
     let body = TokenResponse {
-        access_token: &access_token,
+        access_token: &access_token.text,
         issued_token_type: ACCESS_TOKEN_TYPE,
-        token_type: token_type(&confirmation),
-        expires_in: lifetime,
-        scope: &scope,
+        token_type: token_type(&granted.confirmation),
+        expires_in: access_token.expires_in,
+        scope: &granted.scope,
     };
     Ok(with_nonce(request, secret_json(200, &body)))
 }

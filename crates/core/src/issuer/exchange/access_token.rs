@@ -4,37 +4,109 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::super::refusal::Refusal;
+use super::super::request_context::RequestContext;
 use super::super::service::CustomClaims;
 use super::actor::AuthenticatedActor;
 use crate::claims::{ClaimsError, Input};
-use crate::config::{Config, OnError};
+use crate::client::AuthenticatedClient;
+use crate::config::{Config, OnError, Resource};
 use crate::confirmation::Confirmation;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::oauth::TOKEN_EXCHANGE;
+use crate::state::remote::Revision;
+use crate::state::revocations::Mark;
+use crate::state::store::Outstanding;
+
+/// The rights that the checks of an exchange have granted, and their holder.
+pub(super) struct Granted<'r> {
+    pub(super) client: AuthenticatedClient,
+    /// The name of the resource.
+    pub(super) indicator: &'r str,
+    pub(super) resource: &'r Resource,
+    pub(super) scope: String,
+    /// The keys that the access token will be bound to.
+    pub(super) confirmation: Confirmation,
+    pub(super) actor: Option<AuthenticatedActor>,
+}
+
+/// A signed access token.
+pub(super) struct AccessToken {
+    pub(super) text: String,
+    pub(super) jti: String,
+    pub(super) issued_at: UnixTime,
+    pub(super) expires_at: UnixTime,
+    /// The lifetime, in seconds.
+    pub(super) expires_in: u64,
+}
+
+impl AccessToken {
+    /// Signs an access token with these rights, for the user of the subject token. `revision` is
+    /// that of a remote store, if there is one.
+    pub(super) fn sign(
+        request: RequestContext<'_>,
+        subject: &Outstanding,
+        granted: &Granted<'_>,
+        revision: Revision,
+    ) -> Result<Self, Refusal> {
+        let Granted { client, indicator, resource, scope, confirmation, actor } = granted;
+        let (service, config, host) = (request.service, &request.service.config, request.host());
+        let id = subject.id().to_string();
+        let mut random = [0; 16];
+        host.random(&mut random)?;
+        let issued_at = host.now();
+        let actor_since = actor.as_ref().and_then(|actor| actor.sign_in.known_since());
+        let jti = Mark::jti(random, &subject.mint.caller, issued_at, revision, actor_since);
+        let lifetime = resource.access_token_lifetime.unwrap_or(config.access_token_lifetime);
+        let expires_in = subject.mint.bounds.access_token_lifetime(lifetime).as_secs();
+        let mut claims = AccessTokenClaims {
+            iss: &config.issuer,
+            sub: &subject.grant.user_id,
+            aud: indicator,
+            client_id: &client.client_id,
+            iat: issued_at.secs(),
+            exp: issued_at.secs().saturating_add(expires_in),
+            jti: &jti,
+            txn: &id,
+            scope,
+            act: actor.as_ref().map(|actor| ActClaim::of(actor, config)),
+            cnf: Some(confirmation).filter(|confirmation| confirmation.is_bound()),
+            custom: Map::new(),
+        };
+        if let Some(custom_claims) = &service.custom_claims {
+            claims.custom = run_script(custom_claims, host, &claims, &subject.grant.context)?;
+        }
+        let expires_at = UnixTime::from_millis(claims.exp.saturating_mul(1000));
+        let claims = serde_json::to_vec(&claims).map_err(|_| HostFailure("memory for claims"))?;
+        let r#type = resource.access_token_type.unwrap_or(config.access_token_type);
+        let text =
+            service.signing_key.sign_jwt(host, service.crypto.as_deref(), r#type, &claims)?;
+        Ok(Self { text, jti, issued_at, expires_at, expires_in })
+    }
+}
 
 /// The claims of an access token (RFC 9068 §2.2, RFC 8693 §4.1).
 #[derive(Serialize)]
-pub(super) struct AccessTokenClaims<'a> {
-    pub(super) iss: &'a str,
-    pub(super) sub: &'a str,
-    pub(super) aud: &'a str,
-    pub(super) client_id: &'a str,
-    pub(super) iat: u64,
-    pub(super) exp: u64,
-    pub(super) jti: &'a str,
+struct AccessTokenClaims<'a> {
+    iss: &'a str,
+    sub: &'a str,
+    aud: &'a str,
+    client_id: &'a str,
+    iat: u64,
+    exp: u64,
+    jti: &'a str,
     /// The subject token's id (RFC 8417 §2.2). It marks the access token as one of an
     /// impersonation, and connects mint, exchange and use in the audit log.
-    pub(super) txn: &'a str,
-    pub(super) scope: &'a str,
+    txn: &'a str,
+    scope: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) act: Option<ActClaim<'a>>,
+    act: Option<ActClaim<'a>>,
     /// The keys that the access token is bound to (RFC 7800).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cnf: Option<&'a Confirmation>,
+    cnf: Option<&'a Confirmation>,
     /// The claims of the operator's function. None has one of the names above.
     #[serde(flatten)]
-    pub(super) custom: Map<String, Value>,
+    custom: Map<String, Value>,
 }
 
 /// The claims that the operator's function sees.
@@ -52,7 +124,7 @@ struct ScriptToken<'a> {
 
 /// The claim `act` (RFC 8693 §4.1).
 #[derive(Serialize)]
-pub(super) struct ActClaim<'a> {
+struct ActClaim<'a> {
     sub: &'a str,
     /// The session in which the acting user signed in. It ends with that session.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,7 +138,7 @@ pub(super) struct ActClaim<'a> {
 }
 
 impl<'a> ActClaim<'a> {
-    pub(super) fn of(actor: &'a AuthenticatedActor, config: &Config) -> Self {
+    fn of(actor: &'a AuthenticatedActor, config: &Config) -> Self {
         let (asks_for_acr, asks_for_time) = config.asks_for_sign_in();
         let AuthenticatedActor { id, sign_in } = actor;
         Self {
@@ -79,7 +151,7 @@ impl<'a> ActClaim<'a> {
 }
 
 /// Runs the operator's function, which adds claims.
-pub(super) fn run_script(
+fn run_script(
     custom_claims: &CustomClaims,
     host: &dyn Host,
     claims: &AccessTokenClaims<'_>,
