@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use access_token::{AccessToken, Granted};
 use actor::{Demands, authenticate_actor};
-use beginning::{began, look_for_endings, spend};
+use beginning::Beginning;
 use subject::find_subject;
 
 use super::answer::secret_json;
@@ -37,12 +37,11 @@ use super::request::Body;
 use super::request_context::RequestContext;
 use super::service::Service;
 use crate::client::{AuthenticatedClient, Credentials};
-use crate::config::{Client, Happening, Resource};
+use crate::config::{Client, Resource};
 use crate::oauth::form::Form;
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, scope, uri};
 use crate::policy::Bounds;
-use crate::state::impersonations::{LiveImpersonation, excerpt};
-use crate::state::store::{Exchange, PREFIX};
+use crate::state::store::PREFIX;
 use crate::step::Response;
 
 /// The body of the response (RFC 8693 §2.2.1): these five members and no other.
@@ -82,54 +81,8 @@ pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<
     let granted = Granted { client, indicator, resource, scope, confirmation, actor };
     let access_token = AccessToken::sign(request, &subject, &granted, caught_up.revision())?;
 
-    let (actor_id, sign_in) = granted.actor.map(|actor| (actor.id, actor.sign_in)).unzip();
-    let entry = LiveImpersonation {
-        id: subject.id().to_string(),
-        user_id: subject.grant.user_id.clone(),
-        actor_id: actor_id.clone(),
-        client_id: granted.client.client_id.clone(),
-        caller: subject.mint.caller.clone(),
-        resource: indicator.to_owned(),
-        session: sign_in.as_ref().and_then(|sign_in| sign_in.session.clone()),
-        scope: granted.scope.clone(),
-        jti: access_token.jti.clone(),
-        context: excerpt(&service.config.impersonations.context, &subject.grant.context),
-        issued_at_millis: access_token.issued_at.millis(),
-        expires_at_millis: access_token.expires_at.millis(),
-    };
-    let spent = Exchange {
-        client_id: granted.client.client_id.clone(),
-        actor_id,
-        request_id: trail.request_id(),
-        jti: access_token.jti.clone(),
-        at_millis: access_token.issued_at.millis(),
-    };
-    let mut caught_up = caught_up;
-    let announced = match service.notifier.wants(Happening::Began) {
-        true => {
-            // No hook is told of an impersonation that cannot begin.
-            let looked_at = (&entry, sign_in.as_ref());
-            look_for_endings(request, &subject, caught_up, looked_at).await?;
-            let notice = began(service, context.host(), &entry, &subject.grant.context)?;
-            let announced = service.notifier.announce(context, notice).await?;
-            if announced.took_time() {
-                caught_up = service.oversight.revocations.catch_up(context, None).await?;
-            }
-            Some(announced)
-        }
-        false => None,
-    };
-    let sign_in = sign_in.as_ref();
-    let spent = spend(request, subject, caught_up, (&entry, sign_in), spent).await;
-    if let Some(announced) = announced {
-        match &spent {
-            Ok(()) => service.notifier.note(context.host(), announced.has_happened()),
-            // Nobody knows if the impersonation has begun, so the hooks are told nothing more.
-            Err(refusal) if refusal.is_of_unknown_spend() => drop(announced.has_happened()),
-            Err(_) => drop(announced),
-        }
-    }
-    spent?;
+    let beginning = Beginning::new(request, subject, &granted, &access_token);
+    beginning.begin(request, caught_up).await?;
 
     trail.note(|facts| facts.jti = Some(access_token.jti));
     let body = TokenResponse {
