@@ -46,53 +46,57 @@ use crate::step::Response;
 
 /// The body of the response (RFC 8693 §2.2.1): these five members and no other.
 #[derive(Serialize)]
-struct TokenResponse<'a> {
-    access_token: &'a str,
-    issued_token_type: &'a str,
-    token_type: &'a str,
+pub(super) struct TokenResponse {
+    access_token: String,
+    issued_token_type: &'static str,
+    token_type: &'static str,
     expires_in: u64,
-    scope: &'a str,
+    scope: String,
 }
 
 /// Exchanges a subject token.
 pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<Response, Refusal> {
-    let RequestContext { service, context, trail, head } = request;
-    let form = body.form(head)?;
-    let client = authenticate(request, &form).await?;
+    let form = body.form(request.head)?;
+    let issued = issue(request, &form).await?;
+    Ok(with_nonce(request, secret_json(200, &issued)))
+}
+
+/// Issues an access token for the subject token in a form, and spends the subject token.
+pub(super) async fn issue(
+    request: RequestContext<'_>,
+    form: &Form<'_>,
+) -> Result<TokenResponse, Refusal> {
+    let client = authenticate(request, form).await?;
     if !client.may_exchange() {
         let told = "this client may not exchange subject tokens";
         return Err(Refusal::new(400, "unauthorized_client", "client_without_resources", told));
     }
-    let parameters = Parameters::read(service, &form)?;
+    let parameters = Parameters::read(request.service, form)?;
     let proof = read_proof(request)?;
     let subject = find_subject(request, &client, &parameters).await?;
     let bounds = &subject.mint.bounds;
-    let (indicator, resource) = find_resource(request, &client, bounds, &form)?;
+    let (indicator, resource) = find_resource(request, &client, bounds, form)?;
     let scope = grant_scope(request, parameters.scope, resource, bounds)?;
     // Only a request for a live subject token can make the filter verify and remember a proof.
     let possession = prove(request, proof, &subject)?;
     let confirmation = bind(&client, resource, &possession)?;
     let demands = Demands { client: &client, resource, possession: &possession };
-    let actor = authenticate_actor(request, demands, &form, &subject).await?;
+    let actor = authenticate_actor(request, demands, form, &subject).await?;
 
-    let last_revocation = subject.last_revocation();
-    let caught_up = service.oversight.revocations.catch_up(context, last_revocation).await?;
-
+    let revocations = &request.service.oversight.revocations;
+    let caught_up = revocations.catch_up(request.context, subject.last_revocation()).await?;
     let granted = Granted { client, indicator, resource, scope, confirmation, actor };
     let access_token = AccessToken::sign(request, &subject, &granted, caught_up.revision())?;
+    Beginning::new(request, subject, &granted, &access_token).begin(request, caught_up).await?;
 
-    let beginning = Beginning::new(request, subject, &granted, &access_token);
-    beginning.begin(request, caught_up).await?;
-
-    trail.note(|facts| facts.jti = Some(access_token.jti));
-    let body = TokenResponse {
-        access_token: &access_token.text,
+    request.trail.note(|facts| facts.jti = Some(access_token.jti));
+    Ok(TokenResponse {
+        access_token: access_token.text,
         issued_token_type: ACCESS_TOKEN_TYPE,
         token_type: token_type(&granted.confirmation),
         expires_in: access_token.expires_in,
-        scope: &granted.scope,
-    };
-    Ok(with_nonce(request, secret_json(200, &body)))
+        scope: granted.scope,
+    })
 }
 
 /// Authenticates the client of a form.
