@@ -57,14 +57,9 @@ impl Visitor {
 }
 
 /// Verifies the person's access token. A token that names no person can decide nothing.
-async fn visitor(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
-    head: &Head,
-) -> Result<Visitor, Refusal> {
-    let proofs = service.proofs.as_deref();
-    let verified = verify_presented(&service.people, proofs, context, head).await?;
+async fn visitor(request: RequestContext<'_>) -> Result<Visitor, Refusal> {
+    let RequestContext { service, trail, .. } = request;
+    let verified = verify_presented(request, &service.people).await?;
     let name = verified.subject.clone().ok_or_else(|| {
         Refusal::access_denied("nobody_named", "the access token must name a person")
     })?;
@@ -93,8 +88,8 @@ struct ListResponse {
 
 /// Lists what waits for a decision.
 pub(super) async fn list(request: RequestContext<'_>) -> Result<Response, Refusal> {
-    let RequestContext { service, context, trail, head } = request;
-    let visitor = visitor(service, context, trail, head).await?;
+    let RequestContext { service, context, head, .. } = request;
+    let visitor = visitor(request).await?;
     let revocations = service.oversight.revocations.current_view(context).await?;
     let now = context.host().now();
     let user_id = (!visitor.may_approve).then_some(&*visitor.name);
@@ -171,7 +166,7 @@ impl Decision {
 /// Decides about a subject token.
 pub(super) async fn decide(request: RequestContext<'_>, body: Body) -> Result<Response, Refusal> {
     let RequestContext { service, context, trail, head } = request;
-    let visitor = visitor(service, context, trail, head).await?;
+    let visitor = visitor(request).await?;
     let decision = Decision::read(head, &body)?;
     trail.note(|facts| facts.decision_reason.clone_from(&decision.reason));
     if decision.choice == Choice::Deny {

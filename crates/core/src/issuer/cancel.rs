@@ -19,8 +19,7 @@ use crate::step::Response;
 /// Takes back a subject token.
 pub(super) async fn cancel(request: RequestContext<'_>) -> Result<Response, Refusal> {
     let RequestContext { service, context, trail, head } = request;
-    let proofs = service.proofs.as_deref();
-    let verified = verify_presented(&service.callers, proofs, context, head).await?;
+    let verified = verify_presented(request, &service.callers).await?;
     let caller = verified.caller().unwrap_or_default().to_owned();
     trail.note(|facts| facts.caller = Some(caller.clone()));
 

@@ -123,8 +123,7 @@ impl Service {
         let clients = clients(&config, crypto.as_ref());
         let notifier = Rc::new(Notifier::new(&config.hooks));
         let endings = Endings::new(Rc::clone(&notifier), config.issuer.clone());
-        let oversight =
-            Oversight::new(revocations, list, operators, proofs.clone(), on_replay, endings);
+        let oversight = Oversight::new(revocations, list, on_replay, endings);
         let mints = config.subject_tokens.rules.max_mints_per_caller;
         let mints = mints.map(|rate| MintCounter::new(&config.tenant(), rate));
         let documents = Documents::new(&config, proofs.as_deref());
@@ -142,6 +141,7 @@ impl Service {
             proofs,
             callers,
             people,
+            operators,
             notifier,
             actors,
             logouts,

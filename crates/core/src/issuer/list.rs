@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::answer::secret_json;
 use super::listing::{Listing, listed};
-use super::oversight::READ;
+use super::presented::{READ, authorize_operator};
 use super::query::{limit, refuse_unknown};
 use super::refusal::Refusal;
 use super::request_context::RequestContext;
@@ -35,7 +35,7 @@ struct ListResponse<'e> {
 pub(super) async fn list(request: RequestContext<'_>) -> Result<Response, Refusal> {
     let RequestContext { service, context, trail, head } = request;
     let oversight = &service.oversight;
-    oversight.authorize(context, trail, head, READ).await?;
+    authorize_operator(request, READ).await?;
     let query = Form::parse(head.query())?;
     let wanted = wanted(&query)?;
     trail.note(|facts| {

@@ -1,19 +1,13 @@
-//! Seeing and ending impersonations: the list of live ones, the revocations, and the operators who
-//! may read the list and make revocations. Every endpoint that lists or ends uses this.
+//! Seeing and ending impersonations: the list of live ones, and the revocations. Every endpoint that
+//! lists or ends uses this.
 
 use std::cell::Cell;
-use std::rc::Rc;
 use std::time::Duration;
 
 use super::endings::{Ending, Endings};
 use super::listing::listed;
-use super::presented::verify_presented;
 use super::refusal::Refusal;
-use super::request::{Head, access_token};
-use crate::audit::Trail;
-use crate::bearer::Verifier;
 use crate::config::{LONGEST_ACCESS_TOKEN_LIFETIME, OnReplay};
-use crate::dpop::Proofs;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::state::impersonations::{Listed, LiveImpersonation};
@@ -23,13 +17,6 @@ use crate::state::revocations::{
 use crate::state::storage::{List, Revocations};
 use crate::state::store::Exchange;
 use crate::step::Context;
-use crate::upstream::RemoteKeySet;
-
-/// The scope of an access token that may list impersonations.
-pub(super) const READ: &str = "impersonations:read";
-
-/// The scope of an access token that may end impersonations.
-pub(super) const REVOKE: &str = "impersonations:revoke";
 
 /// How often the revocations are counted. Under etcd each count is a read.
 const COUNTED_EVERY: Duration = Duration::from_secs(5);
@@ -50,10 +37,6 @@ pub(super) enum Ended {
 pub(crate) struct Oversight {
     pub(super) revocations: Revocations,
     pub(super) list: List,
-    /// Verifies the tokens of operators, who list and end impersonations.
-    operators: Verifier,
-    /// Checks the proofs of operators; `None` where no proof is read.
-    proofs: Option<Rc<Proofs>>,
     on_replay: OnReplay,
     counted_at: Cell<UnixTime>,
     /// Tells the hooks which impersonations have ended.
@@ -64,20 +47,10 @@ impl Oversight {
     pub(super) fn new(
         revocations: Revocations,
         list: List,
-        operators: Verifier,
-        proofs: Option<Rc<Proofs>>,
         on_replay: OnReplay,
         endings: Endings,
     ) -> Self {
-        Self {
-            revocations,
-            list,
-            operators,
-            proofs,
-            on_replay,
-            counted_at: Cell::default(),
-            endings,
-        }
+        Self { revocations, list, on_replay, counted_at: Cell::default(), endings }
     }
 
     /// Takes the endings that the hooks have not been told.
@@ -111,32 +84,6 @@ impl Oversight {
             let count = u64::try_from(count).unwrap_or(u64::MAX);
             context.host().set(metrics::REVOCATIONS, count);
         }
-    }
-
-    /// The key sets that the background task keeps fresh.
-    pub(super) fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
-        self.operators.remote_key_sets()
-    }
-
-    /// Checks that the request has an operator's access token with this scope.
-    pub(super) async fn authorize(
-        &self,
-        context: &Context,
-        trail: &Trail,
-        head: &Head,
-        scope: &str,
-    ) -> Result<(), Refusal> {
-        let reads_proofs = self.proofs.is_some();
-        access_token(head, reads_proofs).ok_or_else(Refusal::no_bearer)?;
-        if self.operators.is_empty() {
-            let told = "nobody is configured to list or end impersonations";
-            return Err(Refusal::access_denied("nobody_may", told));
-        }
-        let proofs = self.proofs.as_deref();
-        let verified = verify_presented(&self.operators, proofs, context, head).await?;
-        let name = verified.subject.clone().or_else(|| verified.client_id.clone());
-        trail.note(|facts| facts.requested_by = name);
-        verified.require(scope).map_err(|error| Refusal::bearer(&error))
     }
 
     /// Makes an operator's revocation. Returns the time up to which it ends what was issued.

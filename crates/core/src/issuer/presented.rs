@@ -5,22 +5,28 @@ use std::rc::Rc;
 
 use super::refusal::Refusal;
 use super::request::{Head, Scheme, access_token};
+use super::request_context::RequestContext;
 use crate::bearer::{Unproven, VerifiedToken, Verifier};
 use crate::confirmation::Possession;
 use crate::dpop::{Presented, ProofError, Proofs};
 use crate::host::Host;
 use crate::path::without_query;
 use crate::secret::Digest;
-use crate::step::Context;
+
+/// The scope of an access token that may list impersonations.
+pub(super) const READ: &str = "impersonations:read";
+
+/// The scope of an access token that may end impersonations.
+pub(super) const REVOKE: &str = "impersonations:revoke";
 
 /// Verifies the access token in the `Authorization` header, and the proof of the key that it is
-/// bound to. `presented` is the token as [`access_token`] reads it.
+/// bound to.
 pub(super) async fn verify_presented(
+    request: RequestContext<'_>,
     verifier: &Verifier,
-    proofs: Option<&Proofs>,
-    context: &Context,
-    head: &Head,
 ) -> Result<Rc<VerifiedToken>, Refusal> {
+    let RequestContext { service, context, head, .. } = request;
+    let proofs = service.proofs.as_deref();
     let (scheme, token) = access_token(head, proofs.is_some()).ok_or_else(Refusal::no_bearer)?;
     let in_terms = |refusal: Refusal, is_for_proofs: bool| match proofs {
         Some(proofs) if is_for_proofs => refusal.challenged_for_proof(&proofs.algorithm_names()),
@@ -32,8 +38,8 @@ pub(super) async fn verify_presented(
     let key = unproven.key();
     let proved = match proofs {
         Some(proofs) if by_proof => {
-            prove(proofs, context.host(), head, token, &unproven).map_err(|error| {
-                let nonce = proofs.nonce(context.host());
+            prove(proofs, request.host(), head, token, &unproven).map_err(|error| {
+                let nonce = proofs.nonce(request.host());
                 in_terms(Refusal::presented_proof(error).offering(nonce), true)
             })?
         }
@@ -42,6 +48,23 @@ pub(super) async fn verify_presented(
     let possession = Possession { certificate: digest(head), ..proved };
     let held = unproven.held_with(&possession);
     held.map_err(|error| in_terms(Refusal::bearer(&error), by_proof || key.is_some()))
+}
+
+/// Checks that the request has an operator's access token with this scope.
+pub(super) async fn authorize_operator(
+    request: RequestContext<'_>,
+    scope: &str,
+) -> Result<(), Refusal> {
+    let RequestContext { service, trail, head, .. } = request;
+    access_token(head, service.proofs.is_some()).ok_or_else(Refusal::no_bearer)?;
+    if service.operators.is_empty() {
+        let told = "nobody is configured to list or end impersonations";
+        return Err(Refusal::access_denied("nobody_may", told));
+    }
+    let verified = verify_presented(request, &service.operators).await?;
+    let name = verified.subject.clone().or_else(|| verified.client_id.clone());
+    trail.note(|facts| facts.requested_by = name);
+    verified.require(scope).map_err(|error| Refusal::bearer(&error))
 }
 
 /// Checks the proof of the key that a token is bound to (RFC 9449 §7.1). A token that is bound to

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::answer::{empty, secret_json};
 use super::listing::listed;
-use super::oversight::{Oversight, REVOKE};
+use super::oversight::Oversight;
+use super::presented::{REVOKE, authorize_operator};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::request_context::RequestContext;
@@ -23,7 +24,7 @@ use crate::step::{Context, Response};
 pub(super) async fn revoke_one(request: RequestContext<'_>) -> Result<Response, Refusal> {
     let RequestContext { service, context, trail, head } = request;
     let oversight = &service.oversight;
-    oversight.authorize(context, trail, head, REVOKE).await?;
+    authorize_operator(request, REVOKE).await?;
     let not_found = || {
         let told = "there is no live impersonation with this id";
         Refusal::not_found("impersonation_unknown", told)
@@ -87,7 +88,7 @@ pub(super) async fn revoke_many(
 ) -> Result<Response, Refusal> {
     let RequestContext { service, context, trail, head } = request;
     let oversight = &service.oversight;
-    oversight.authorize(context, trail, head, REVOKE).await?;
+    authorize_operator(request, REVOKE).await?;
     let revocation = read(head, &body)?;
     trail.note(|facts| {
         facts.user_id.clone_from(&revocation.user_id);

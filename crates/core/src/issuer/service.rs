@@ -27,7 +27,7 @@ use crate::upstream::{RemoteKeySet, Upstream};
 /// configuration starts with empty caches, so nothing that was verified by the old rules counts as
 /// verified by the new.
 pub struct Service {
-    /// The configuration, without the settings that `callers`, `actors` and `oversight` took over.
+    /// The configuration, without the settings that the verifiers and `oversight` took over.
     pub(crate) config: Config,
     /// Outstanding and spent subject tokens.
     pub(crate) store: Store,
@@ -53,6 +53,8 @@ pub struct Service {
     pub(crate) callers: Verifier,
     /// Verifies the access tokens of people who approve and of users who consent.
     pub(crate) people: Verifier,
+    /// Verifies the access tokens of operators, who list and end impersonations.
+    pub(crate) operators: Verifier,
     /// Tells the hooks what happens.
     pub(crate) notifier: Rc<Notifier>,
     /// Verifies the access tokens of actors.
@@ -174,7 +176,7 @@ impl Service {
     }
 
     fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
-        let operators = self.oversight.remote_key_sets();
+        let operators = self.operators.remote_key_sets();
         let inboxes = [&self.logouts, &self.security_events].into_iter();
         let senders = inboxes.flat_map(|inbox| inbox.senders.remote_key_sets());
         let holders = self.callers.remote_key_sets().chain(self.actors.remote_key_sets());
