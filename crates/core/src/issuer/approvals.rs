@@ -18,17 +18,15 @@ use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::request_context::RequestContext;
 use super::reviewed::{Reviewed, as_json, was_ended};
-use super::service::Service;
-use crate::audit::Trail;
 use crate::bearer::BearerError;
 use crate::config::Happening;
-use crate::host::{Host, HostFailure};
+use crate::host::{HostFailure, UnixTime};
 use crate::notifications::{Announced, Notice, taken_back_as};
 use crate::oauth::form::Form;
 use crate::state::store::{
     Choice, Known, NotCounted, NotDecided, Person, Review, Standing, TokenId, Waiting,
 };
-use crate::step::{Context, Response};
+use crate::step::Response;
 
 /// The scope of an access token that may approve impersonations of other users.
 const APPROVE: &str = "impersonations:approve";
@@ -161,6 +159,36 @@ impl Decision {
             Choice::Deny => Happening::ApprovalDenied,
         }
     }
+
+    /// Makes the notice of this decision by a person, under an id of its own. `review` is the
+    /// result. If the decision does not take effect, the hooks get the token as it was.
+    fn notice(
+        &self,
+        request: RequestContext<'_>,
+        by: &Visitor,
+        id: &TokenId,
+        known: &Known,
+        review: Review,
+    ) -> Result<Notice, HostFailure> {
+        let host = request.host();
+        let mut random = [0; 16];
+        host.random(&mut random)?;
+        let decision_id = base16ct::lower::encode_string(&random);
+        request.trail.note(|facts| facts.decision_id = Some(decision_id.clone()));
+        let data = |known: &Known| {
+            as_json(&Reviewed {
+                decided_by: Some(by.name.clone()),
+                reason: self.reason.clone(),
+                decision_id: Some(decision_id.clone()),
+                ..Reviewed::new(id, known, host.now())
+            })
+        };
+        let mut decided = known.clone();
+        decided.decide(review);
+        let (issuer, subject) = (&request.service.config.issuer, id.to_string());
+        let (told, otherwise) = (data(&decided)?, data(known)?);
+        Notice::new(host, issuer, self.happening(), &subject, &told, &otherwise)
+    }
 }
 
 /// Decides about a subject token.
@@ -186,11 +214,11 @@ pub(super) async fn decide(request: RequestContext<'_>, body: Body) -> Result<Re
         facts.user_id = known.user_id().map(str::to_owned);
         facts.actor_id.clone_from(&known.mint().bounds.actor_id);
     });
-    let host = context.host();
+    let host = request.host();
     if was_ended(&revocations, &id, &known, host.now()) {
         return Err(nothing_waits());
     }
-    let judge = |known: &Known| judge(known, &visitor, decision.choice, context);
+    let judge = |known: &Known| judge(known, &visitor, decision.choice, host.now());
     let Some(review) = judge(&known)? else {
         trail.note(|facts| facts.outcome = Some("repeated"));
         return Ok(secret_json(200, &Reviewed::new(&id, &known, host.now())));
@@ -200,8 +228,7 @@ pub(super) async fn decide(request: RequestContext<'_>, body: Body) -> Result<Re
     let happening = decision.happening();
     let announced = match service.notifier.wants(happening) {
         true => {
-            let notice =
-                notice(service, host, trail, (&visitor, &decision), (&id, &known), review)?;
+            let notice = decision.notice(request, &visitor, &id, &known, review)?;
             if service.notifier.tells_first(happening) {
                 trail.is_taken_back_as(taken_back_as(happening));
             }
@@ -246,44 +273,14 @@ pub(super) async fn decide(request: RequestContext<'_>, body: Body) -> Result<Re
     Ok(secret_json(200, &Reviewed::new(&id, &known, host.now())))
 }
 
-/// Makes the notice of a decision with this result, under an id of its own. If the decision does
-/// not take effect, the hooks get the token as it was.
-fn notice(
-    service: &Service,
-    host: &dyn Host,
-    trail: &Trail,
-    (visitor, decision): (&Visitor, &Decision),
-    (id, known): (&TokenId, &Known),
-    review: Review,
-) -> Result<Notice, HostFailure> {
-    let mut random = [0; 16];
-    host.random(&mut random)?;
-    let decision_id = base16ct::lower::encode_string(&random);
-    trail.note(|facts| facts.decision_id = Some(decision_id.clone()));
-    let data = |known: &Known| {
-        as_json(&Reviewed {
-            decided_by: Some(visitor.name.clone()),
-            reason: decision.reason.clone(),
-            decision_id: Some(decision_id.clone()),
-            ..Reviewed::new(id, known, host.now())
-        })
-    };
-    let mut decided = known.clone();
-    decided.decide(review);
-    let (issuer, subject) = (&service.config.issuer, id.to_string());
-    let (told, otherwise) = (data(&decided)?, data(known)?);
-    Notice::new(host, issuer, decision.happening(), &subject, &told, &otherwise)
-}
-
 /// Judges the choice of a person. Returns the new review of the token; `None` if the review has
 /// this choice already.
 fn judge(
     known: &Known,
     visitor: &Visitor,
     choice: Choice,
-    context: &Context,
+    now: UnixTime,
 ) -> Result<Option<Review>, Refusal> {
-    let now = context.host().now();
     if !known.has_review() || matches!(known.standing(now), Standing::Cancelled | Standing::Expired)
     {
         return Err(nothing_waits());

@@ -13,45 +13,41 @@ use super::oversight::Ended;
 use super::refusal::Refusal;
 use super::request::Body;
 use super::request_context::RequestContext;
-use super::service::Service;
-use crate::audit::Trail;
 use crate::config::Client;
 use crate::secret::Digest;
 use crate::state::revocations::Owner;
 use crate::state::store::{Cancelled, Mint, PREFIX, SubjectToken};
-use crate::step::{Context, Response};
+use crate::step::Response;
 
 /// Revokes a token.
 pub(super) async fn revoke_token(
     request: RequestContext<'_>,
     body: Body,
 ) -> Result<Outcome<Response>, Refusal> {
-    let RequestContext { service, context, trail, head } = request;
-    let form = body.form(head)?;
+    let form = body.form(request.head)?;
     let client = authenticate(request, &form).await?;
     let token = form.get("token").unwrap_or_default();
     let ended = if token.starts_with(PREFIX) {
-        end_subject_token(service, context, trail, &client, token).await?
+        end_subject_token(request, &client, token).await?
     } else {
-        let Some(issued) = service.own_tokens.verify(token) else {
+        let Some(issued) = request.service.own_tokens.verify(token) else {
             return Ok(Outcome::PassThrough);
         };
-        end_impersonation(service, context, trail, &client, &issued).await?
+        end_impersonation(request, &client, &issued).await?
     };
     if ended == Ended::Before {
-        trail.ignore();
+        request.trail.ignore();
     }
     Ok(empty(200).into())
 }
 
 /// Ends the impersonation of an access token, if this client exchanged a subject token for it.
 async fn end_impersonation(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
+    request: RequestContext<'_>,
     client: &Client,
     issued: &IssuedToken,
 ) -> Result<Ended, Refusal> {
+    let RequestContext { service, context, trail, .. } = request;
     let Some(impersonation) = issued.impersonation() else { return Ok(Ended::Before) };
     trail.note(|facts| facts.subject_token_id = Some(impersonation.id.to_owned()));
     if impersonation.client_id != client.client_id {
@@ -76,12 +72,11 @@ async fn end_impersonation(
 /// Takes back a subject token that this client may exchange, or ends the impersonation that this
 /// client exchanged it for.
 async fn end_subject_token(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
+    request: RequestContext<'_>,
     client: &Client,
     token: &str,
 ) -> Result<Ended, Refusal> {
+    let RequestContext { service, context, trail, .. } = request;
     let Some(token) = SubjectToken::parse(token) else { return Ok(Ended::Before) };
     let digest = token.digest();
     let id = token.id(&digest);
