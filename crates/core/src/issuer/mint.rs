@@ -86,6 +86,37 @@ impl MintRequest {
         let grant = Grant { user_id, context };
         Ok(Self { grant, context: given_context, bounds, breaks_glass })
     }
+
+    fn note_bounds(&self, trail: &Trail) {
+        let bounds = Some(self.bounds.clone()).filter(|bounds| !bounds.is_empty());
+        trail.note(|facts| facts.bounds = bounds);
+    }
+
+    /// Refuses bounds that can never be met. Returns the limits that they were checked against.
+    fn check<'s>(&self, service: &'s Service) -> Result<Offer<'s>, Refusal> {
+        let mut offer = Offer::of(&service.config, !service.actors.is_empty());
+        offer.lifetime = self.terms(&service.config).lifetime;
+        self.bounds.check(&offer, &self.grant.user_id)?;
+        Ok(offer)
+    }
+
+    /// Returns the decisions that the operator, the mint and the operator's function ask for, and
+    /// the lifetime that follows. Each of them can only add a decision. A mint that breaks the
+    /// glass needs none.
+    fn terms(&self, config: &Config) -> Terms {
+        let (approvals, consent) = match &config.approvals {
+            Some(configured) if !self.breaks_glass => {
+                let (approvals, consent) = self.bounds.asks_for();
+                (configured.required_for(&self.grant.user_id).max(approvals), consent)
+            }
+            _ => (0, false),
+        };
+        let lifetime = match &config.approvals {
+            Some(configured) if approvals > 0 || consent => configured.lifetime,
+            _ => config.subject_tokens.lifetime,
+        };
+        Terms { approvals, consent, lifetime }
+    }
 }
 
 /// The body of the response.
@@ -103,65 +134,56 @@ struct MintResponse {
 /// Mints a subject token.
 pub(super) async fn mint(request: RequestContext<'_>, body: Body) -> Result<Response, Refusal> {
     let RequestContext { service, context, trail, head } = request;
+    let config = &service.config;
+    let rules = &config.subject_tokens.rules;
     let verified = verify_presented(request, &service.callers).await?;
     let caller = verified.caller().unwrap_or_default().to_owned();
     trail.note(|facts| facts.caller = Some(caller.clone()));
 
-    let max_context_bytes = service.config.subject_tokens.max_context_bytes;
-    let request = MintRequest::read(head, &body, max_context_bytes)?;
-    let MintRequest { mut grant, context: given_context, mut bounds, breaks_glass } = request;
-    let note_bounds = |bounds: &Bounds| {
-        let bounds = Some(bounds.clone()).filter(|bounds| !bounds.is_empty());
-        trail.note(|facts| facts.bounds = bounds);
-    };
-    note_bounds(&bounds);
+    let max_context_bytes = config.subject_tokens.max_context_bytes;
+    let mut wanted = MintRequest::read(head, &body, max_context_bytes)?;
+    wanted.note_bounds(trail);
     trail.note(|facts| {
-        facts.user_id = Some(grant.user_id.clone());
-        facts.context = service.audited(&grant.context);
+        facts.user_id = Some(wanted.grant.user_id.clone());
+        facts.context = service.audited(&wanted.grant.context);
     });
-    let mut offer = Offer::of(&service.config, !service.actors.is_empty());
-    let rules = &service.config.subject_tokens.rules;
-    let break_glass = breaks_glass.then(|| break_glass(&service.config)).transpose()?;
-    offer.lifetime =
-        lifetime(&service.config, &needs(service, &bounds, &grant.user_id, breaks_glass));
-    bounds.check(&offer, &grant.user_id)?;
-    require_context(rules, &given_context)?;
+    let break_glass = wanted.breaks_glass.then(|| break_glass(config)).transpose()?;
+    let mut offer = wanted.check(service)?;
+    require_context(rules, &wanted.context)?;
     if let Some(break_glass) = break_glass {
-        require_context(&break_glass.rules, &given_context)?;
+        require_context(&break_glass.rules, &wanted.context)?;
     }
-    protect(rules, &grant.user_id)?;
+    protect(rules, &wanted.grant.user_id)?;
     let minter = service.mints.as_ref().map(|mints| (mints, mints.minter(&caller)));
     // The limit is checked before the filter calls out for the caller. The mint is counted once it
     // is granted.
-    let calls_out = service.config.subject_tokens.user_lookup.is_some()
-        || service.config.decision_point.is_some()
+    let calls_out = config.subject_tokens.user_lookup.is_some()
+        || config.decision_point.is_some()
         || service.authorizer.is_some();
     if let Some((mints, minter)) = minter.as_ref().filter(|_| calls_out) {
-        mints.look(context.host(), minter)?;
+        mints.look(request.host(), minter)?;
     }
 
     let mut user = Value::Null;
-    if let Some(lookup) = &service.config.subject_tokens.user_lookup {
+    if let Some(lookup) = &config.subject_tokens.user_lookup {
         let describe = service.authorizer.is_some();
         let user_id;
-        (user, user_id) = look_up(lookup, context, head, &grant.user_id, describe).await?;
-        if let Some(user_id) = user_id.filter(|user_id| *user_id != grant.user_id) {
+        (user, user_id) = look_up(lookup, context, head, &wanted.grant.user_id, describe).await?;
+        if let Some(user_id) = user_id.filter(|user_id| *user_id != wanted.grant.user_id) {
             trail.note(|facts| facts.user_id = Some(user_id.clone()));
             protect(rules, &user_id)?;
-            let needs = needs(service, &bounds, &user_id, breaks_glass);
-            offer.lifetime = lifetime(&service.config, &needs);
-            bounds.check(&offer, &user_id)?;
-            grant.user_id = user_id;
+            wanted.grant.user_id = user_id;
+            offer = wanted.check(service)?;
         }
     }
 
-    if let Some(decision_point) = &service.config.decision_point {
+    if let Some(decision_point) = &config.decision_point {
         let question = Question {
             caller: &caller,
-            user_id: &grant.user_id,
-            context: &given_context,
-            bounds: &bounds,
-            breaks_glass,
+            user_id: &wanted.grant.user_id,
+            context: &wanted.context,
+            bounds: &wanted.bounds,
+            breaks_glass: wanted.breaks_glass,
             request_id: trail.request_id(),
         };
         evaluate(decision_point, context, &question).await?;
@@ -173,35 +195,37 @@ pub(super) async fn mint(request: RequestContext<'_>, body: Body) -> Result<Resp
             client_id: verified.client_id.as_deref(),
             subject: verified.subject.as_deref(),
             scope: &scope,
-            user_id: &grant.user_id,
+            user_id: &wanted.grant.user_id,
             user: &user,
-            context: &grant.context,
-            bounds: &bounds,
-            breaks_glass,
+            context: &wanted.grant.context,
+            bounds: &wanted.bounds,
+            breaks_glass: wanted.breaks_glass,
         };
-        let narrower = authorize(authorizer, context.host(), &offer, &input)?;
-        bounds = bounds.narrowed_by(narrower).map_err(Refusal::leaves_nothing)?;
-        bounds.check(&offer, &grant.user_id).map_err(Refusal::leaves_nothing)?;
-        note_bounds(&bounds);
+        let narrower = authorize(authorizer, request.host(), &offer, &input)?;
+        wanted.bounds = wanted.bounds.narrowed_by(narrower).map_err(Refusal::leaves_nothing)?;
+        let checked = wanted.bounds.check(&offer, &wanted.grant.user_id);
+        checked.map_err(Refusal::leaves_nothing)?;
+        wanted.note_bounds(trail);
     }
 
     // If the caller has left, no one could use the token.
     context.still_wanted().await;
     if let Some((mints, minter)) = &minter {
-        mints.count(context.host(), minter)?;
+        mints.count(request.host(), minter)?;
     }
-    let now = context.host().now();
-    let needs = needs(service, &bounds, &grant.user_id, breaks_glass);
-    let lifetime = bounds.lifetime(lifetime(&service.config, &needs));
+    let now = request.host().now();
+    let terms = wanted.terms(config);
+    let lifetime = wanted.bounds.lifetime(terms.lifetime);
+    let MintRequest { grant, bounds, breaks_glass, .. } = wanted;
     let mint = Mint { caller, request_id: trail.request_id(), at_millis: now.millis(), bounds };
     let expires_at = now.after(lifetime);
-    let approval = (!needs.needs_nobody()).then_some("pending");
-    let (token, id) = if needs.needs_nobody() && !breaks_glass {
+    let approval = (!terms.needs_nobody()).then_some("pending");
+    let (token, id) = if terms.needs_nobody() && !breaks_glass {
         service.store.mint(context, mint, grant, expires_at).await?
     } else {
         let subject = verified.subject.clone().filter(|subject| *subject != mint.caller);
-        let asked = Asked { mint, grant, expires_at, needs, minted_by: subject };
-        mint_with_people(service, context, trail, asked).await?
+        let asked = Asked { mint, grant, expires_at, terms, minted_by: subject };
+        mint_with_people(request, asked).await?
     };
     let id = id.to_string();
     trail.note(|facts| facts.subject_token_id = Some(id.clone()));
@@ -209,39 +233,20 @@ pub(super) async fn mint(request: RequestContext<'_>, body: Body) -> Result<Resp
     let (subject_token, expires_in) = (token.reveal(), lifetime.as_secs());
     let body = MintResponse { subject_token, expires_in, approval };
     let mut response = secret_json(201, &body);
-    response.headers.push(("location", format!("{}/{id}", service.config.paths.subject_tokens)));
+    response.headers.push(("location", format!("{}/{id}", config.paths.subject_tokens)));
     Ok(response)
 }
 
-/// The decisions that a subject token needs before it can be exchanged.
-struct Needs {
+/// The decisions that a subject token needs before it can be exchanged, and how long it can be.
+struct Terms {
     approvals: u8,
     consent: bool,
+    lifetime: Duration,
 }
 
-impl Needs {
+impl Terms {
     const fn needs_nobody(&self) -> bool {
         self.approvals == 0 && !self.consent
-    }
-}
-
-/// Returns the decisions that the operator, the mint and the operator's function ask for. Each of
-/// them can only add. A mint that breaks the glass needs none.
-fn needs(service: &Service, bounds: &Bounds, user_id: &str, breaks_glass: bool) -> Needs {
-    match &service.config.approvals {
-        Some(configured) if !breaks_glass => {
-            let (approvals, consent) = bounds.asks_for();
-            Needs { approvals: configured.required_for(user_id).max(approvals), consent }
-        }
-        _ => Needs { approvals: 0, consent: false },
-    }
-}
-
-/// Returns how long a subject token with these needs can be exchanged.
-fn lifetime(config: &Config, needs: &Needs) -> Duration {
-    match &config.approvals {
-        Some(approvals) if !needs.needs_nobody() => approvals.lifetime,
-        _ => config.subject_tokens.lifetime,
     }
 }
 
@@ -261,7 +266,7 @@ struct Asked {
     mint: Mint,
     grant: Grant,
     expires_at: UnixTime,
-    needs: Needs,
+    terms: Terms,
     /// The subject of the caller's access token, if that is not the caller.
     minted_by: Option<String>,
 }
@@ -269,28 +274,27 @@ struct Asked {
 /// Mints a token that waits for decisions, or one that goes without them. The required hooks are
 /// told before anybody holds the token. If they cannot be told, the token is taken back.
 async fn mint_with_people(
-    service: &Service,
-    context: &Context,
-    trail: &Trail,
+    request: RequestContext<'_>,
     asked: Asked,
 ) -> Result<(SubjectToken, TokenId), Refusal> {
-    let Asked { mint, grant, expires_at, needs, minted_by } = asked;
-    let host = context.host();
+    let RequestContext { service, context, trail, .. } = request;
+    let Asked { mint, grant, expires_at, terms, minted_by } = asked;
+    let host = request.host();
     let store = &service.store;
-    let (happening, minted) = if needs.needs_nobody() {
+    let (happening, minted) = if terms.needs_nobody() {
         (Happening::BreakGlassUsed, store.mint(context, mint, grant, expires_at).await?)
     } else {
         trail.note(|facts| {
-            facts.approvals_needed = Some(needs.approvals);
-            facts.consent_needed = needs.consent;
+            facts.approvals_needed = Some(terms.approvals);
+            facts.consent_needed = terms.consent;
         });
-        let review = Review::needing(needs.approvals, needs.consent, minted_by);
+        let review = Review::needing(terms.approvals, terms.consent, minted_by);
         let minted = store.mint_for_review(context, mint, grant, review, expires_at).await?;
         (Happening::ApprovalRequested, minted)
     };
     let (token, id) = minted;
     if service.notifier.wants(happening)
-        && let Err(refusal) = tell(service, context, happening, &id).await
+        && let Err(refusal) = tell(request, happening, &id).await
     {
         // Nobody holds the token yet. If it cannot be taken back, it expires.
         if let Err(failure) = store.cancel(context, &id, |_, _| true).await {
@@ -311,12 +315,12 @@ async fn mint_with_people(
 
 /// Tells the hooks of a token that was minted a moment ago.
 async fn tell(
-    service: &Service,
-    context: &Context,
+    request: RequestContext<'_>,
     happening: Happening,
     id: &TokenId,
 ) -> Result<(), Refusal> {
-    let host = context.host();
+    let RequestContext { service, context, .. } = request;
+    let host = request.host();
     let Some(known) = service.store.known(context, id).await? else {
         return Err(HostFailure("the token that was minted").into());
     };
