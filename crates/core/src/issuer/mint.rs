@@ -25,7 +25,7 @@ use crate::metrics;
 use crate::notifications::Notice;
 use crate::policy::{Bounds, Offer, is_user_id};
 use crate::state::store::{Grant, Mint, Review, SubjectToken, TokenId};
-use crate::step::{Context, Response};
+use crate::step::Response;
 use crate::strict_json::Strict;
 use crate::upstream::{Upstream, ask};
 
@@ -164,12 +164,11 @@ pub(super) async fn mint(request: RequestContext<'_>, body: Body) -> Result<Resp
         mints.look(request.host(), minter)?;
     }
 
-    let mut user = Value::Null;
+    let mut user = LookedUp::default();
     if let Some(lookup) = &config.subject_tokens.user_lookup {
-        let describe = service.authorizer.is_some();
-        let user_id;
-        (user, user_id) = look_up(lookup, context, head, &wanted.grant.user_id, describe).await?;
-        if let Some(user_id) = user_id.filter(|user_id| *user_id != wanted.grant.user_id) {
+        user = look_up(request, lookup, &wanted.grant.user_id).await?;
+        let canonical = user.id.take().filter(|user_id| *user_id != wanted.grant.user_id);
+        if let Some(user_id) = canonical {
             trail.note(|facts| facts.user_id = Some(user_id.clone()));
             protect(rules, &user_id)?;
             wanted.grant.user_id = user_id;
@@ -196,7 +195,7 @@ pub(super) async fn mint(request: RequestContext<'_>, body: Body) -> Result<Resp
             subject: verified.subject.as_deref(),
             scope: &scope,
             user_id: &wanted.grant.user_id,
-            user: &user,
+            user: &user.description,
             context: &wanted.grant.context,
             bounds: &wanted.bounds,
             breaks_glass: wanted.breaks_glass,
@@ -374,16 +373,22 @@ fn authorize(
     })
 }
 
-/// Asks the identity gateway, with the caller's token, if the user exists. Returns the gateway's
-/// description of the user if `describe`, and the user's canonical id if the configuration names
-/// the member that has it.
+/// A user, as the identity gateway knows them.
+#[derive(Default)]
+struct LookedUp {
+    /// The canonical id, if the configuration names the member that has it.
+    id: Option<String>,
+    /// The gateway's JSON about the user; `null` if nothing reads it, or there is none.
+    description: Value,
+}
+
+/// Asks the identity gateway, with the caller's token, if the user exists.
 async fn look_up(
+    request: RequestContext<'_>,
     lookup: &UserLookup,
-    context: &Context,
-    head: &Head,
     user_id: &str,
-    describe: bool,
-) -> Result<(Value, Option<String>), Refusal> {
+) -> Result<LookedUp, Refusal> {
+    let RequestContext { service, context, head, .. } = request;
     let not_found = || {
         Refusal::new(404, "user_not_found", "user_not_found", "there is no user with this userId")
     };
@@ -394,23 +399,22 @@ async fn look_up(
     match answer.status {
         _ if answer.says_yes() => {
             let member = lookup.user_id_member.as_deref();
+            let describes = service.authorizer.is_some() && answer.status == 200;
             // A success without a body says that the user exists, and nothing else.
-            if member.is_none() && !(describe && answer.status == 200) {
-                return Ok((Value::Null, None));
+            if member.is_none() && !describes {
+                return Ok(LookedUp::default());
             }
-            let Strict(user) = answer.json(context.host())?;
-            let Some(member) = member else { return Ok((user, None)) };
-            match user.get(member).and_then(Value::as_str).filter(|name| is_user_id(name)) {
-                Some(name) => {
-                    let name = name.to_owned();
-                    Ok((user, Some(name)))
-                }
-                None => Err(answer.malformed(context.host()).into()),
+            let Strict(description) = answer.json(request.host())?;
+            let Some(member) = member else { return Ok(LookedUp { id: None, description }) };
+            let id = description.get(member).and_then(Value::as_str);
+            match id.filter(|id| is_user_id(id)).map(str::to_owned) {
+                Some(id) => Ok(LookedUp { id: Some(id), description }),
+                None => Err(answer.malformed(request.host()).into()),
             }
         }
         404 => Err(not_found()),
         401 | 403 => Err(Refusal::user_lookup_refused()),
-        _ => Err(answer.unexpected(context.host()).into()),
+        _ => Err(answer.unexpected(request.host()).into()),
     }
 }
 
