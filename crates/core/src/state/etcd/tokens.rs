@@ -51,7 +51,7 @@ use crate::state::remote::{Beside, RemoteFailure, Revision};
 use crate::state::shared_data::keys::Keys;
 use crate::state::store::{
     Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NONCE_LEN, NotSpent, NotStored,
-    Origin, Outstanding, Record, Review, Seen, SeenRemotely, Slot, State, StoreFailure,
+    Origin, Outstanding, Record, RecordVersion, Review, SeenRemotely, Slot, State, StoreFailure,
     SubjectToken, TokenId,
 };
 use crate::step::{Context, WhenCallerLeaves};
@@ -359,7 +359,7 @@ impl EtcdTokens {
         beside: Option<Beside>,
     ) -> Result<(), NotSpent> {
         let host = context.host();
-        let Seen::Remote(seen) = token.seen else { return Err(NotSpent::Forgotten) };
+        let RecordVersion::Remote(seen) = token.seen else { return Err(NotSpent::Forgotten) };
         let (digest, expires_at) = (token.digest, token.expires_at);
         let waited = token.review.as_ref();
         let waited = waited.map(|_| self.keys_of_waiting(&digest, &token.mint, &token.grant));
@@ -430,7 +430,7 @@ impl EtcdTokens {
             // The record was deleted and put back.
             return Err(RemoteFailure::Unauthentic);
         }
-        let seen = Seen::Remote(SeenRemotely {
+        let seen = RecordVersion::Remote(SeenRemotely {
             modified: kv.mod_revision,
             created,
             version: kv.version,

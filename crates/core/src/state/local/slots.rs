@@ -34,8 +34,8 @@ use crate::state::shared_data::keys::Keys;
 use crate::state::shared_data::{Change, Read, update, update_read};
 use crate::state::store::{
     Cancelled, Exchange, Found, Grant, Known, MOST_HELD, Mint, NONCE_LEN, NotSpent, NotStored,
-    Occupancy, Outstanding, Record, Review, Seen, Slot, Standing, State, SubjectToken, TokenId,
-    Waiting, WaitingPage,
+    Occupancy, Outstanding, Record, RecordVersion, Review, Slot, Standing, State, SubjectToken,
+    TokenId, Waiting, WaitingPage,
 };
 
 /// The number of slots of a page. A page is read and written whole: 1 KiB costs little more than a
@@ -229,7 +229,7 @@ impl SlotTable {
         if !record.digest().matches(digest) {
             return Ok(Found::Unknown);
         }
-        let seen = Seen::Slot(slot, version);
+        let seen = RecordVersion::Slot(slot, version);
         let digest = *digest;
         let known = Known { record, expires_at, created: Revision::default() };
         Ok(Found::read(known, host.now(), |mint, grant, review| Outstanding {
@@ -365,7 +365,9 @@ impl SlotTable {
         token: Outstanding,
         exchange: Exchange,
     ) -> Result<(), NotSpent> {
-        let Seen::Slot(slot, version) = token.seen else { return Err(NotSpent::Forgotten) };
+        let RecordVersion::Slot(slot, version) = token.seen else {
+            return Err(NotSpent::Forgotten);
+        };
         let (key, digest, expires_at) = (self.keys.slot(slot), token.digest, token.expires_at);
         let record = Record::spend(token, exchange, host.now())?;
         let bytes = record.encode(expires_at).ok_or(HostFailure("memory for a record"))?;

@@ -17,7 +17,7 @@ pub use outcome::{
     Cancelled, Found, Known, Lifetimes, NotDecided, NotSpent, NotStored, Occupancy, Outstanding,
     StoreFailure,
 };
-pub(crate) use outcome::{MOST_HELD, Seen, SeenRemotely, Standing, Waiting, WaitingPage};
+pub(crate) use outcome::{MOST_HELD, RecordVersion, SeenRemotely, Standing, Waiting, WaitingPage};
 pub use record::{Exchange, Grant, Mint};
 pub(crate) use record::{Record, Slot, State};
 pub use review::{Choice, NotCounted, Person, Review};

@@ -55,7 +55,7 @@ impl Occupancy {
 /// to spend it once.
 #[derive(Debug)]
 pub struct Outstanding {
-    pub(crate) seen: Seen,
+    pub(crate) seen: RecordVersion,
     pub(crate) digest: Digest,
     pub(crate) expires_at: UnixTime,
     /// The request that minted the token.
@@ -68,7 +68,7 @@ pub struct Outstanding {
 
 /// The version of a record that was read. A spend succeeds only if the record still has it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Seen {
+pub(crate) enum RecordVersion {
     /// The record in this slot, in this version.
     Slot(u32, Version),
     /// The record of a remote store.
@@ -101,24 +101,24 @@ impl Outstanding {
     /// The slot of the token; `None` for a token in a remote store.
     pub(crate) const fn slot(&self) -> Option<u32> {
         match self.seen {
-            Seen::Slot(slot, _) => Some(slot),
-            Seen::Remote(_) => None,
+            RecordVersion::Slot(slot, _) => Some(slot),
+            RecordVersion::Remote(_) => None,
         }
     }
 
     /// The revision that minted the token; none for a token in a table of slots.
     pub(crate) fn created(&self) -> Revision {
         match &self.seen {
-            Seen::Slot(..) => Revision::default(),
-            Seen::Remote(seen) => seen.created,
+            RecordVersion::Slot(..) => Revision::default(),
+            RecordVersion::Remote(seen) => seen.created,
         }
     }
 
     /// The last revocation of all, at the moment the token was found; `None` for a token in a slot.
     pub(crate) const fn last_revocation(&self) -> Option<LastRevocation> {
         match &self.seen {
-            Seen::Slot(..) => None,
-            Seen::Remote(seen) => Some(seen.last_revocation),
+            RecordVersion::Slot(..) => None,
+            RecordVersion::Remote(seen) => Some(seen.last_revocation),
         }
     }
 }
