@@ -11,9 +11,8 @@ const ROOTS: [&str; 4] =
     ["crates/core/src/lib.rs", "crates/envoy/src/lib.rs", "crates/guard/src/lib.rs", "src/lib.rs"];
 
 /// The names that stand for two types, each with the reason.
-const EXCEPTIONS: [(&str, &str); 5] = [
+const EXCEPTIONS: [(&str, &str); 4] = [
     ("Script", "a build without the engine has a type that cannot exist in its place"),
-    ("About", "to be renamed in state/store/review.rs or state/revocations/table/source.rs"),
     ("Answer", "to be renamed in state/etcd/proto.rs"),
     ("Count", "to be renamed in state/etcd/tokens/count.rs or state/etcd/revocations/counted.rs"),
     ("NotCounted", "to be renamed in state/mint_rate.rs or state/store/review.rs"),

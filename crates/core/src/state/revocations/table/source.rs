@@ -14,16 +14,16 @@ pub(super) struct Source {
     pub(super) sender: String,
     pub(super) people: People,
     pub(super) whose: Whose,
-    pub(super) about: About,
+    pub(super) role: Role,
     /// The seconds for which events are kept.
     pub(super) kept_for_secs: u32,
     /// The cut-off: the older events, which have no rows any more.
     pub(super) cut_off: Option<CutOff>,
 }
 
-/// The part that people have in an impersonation.
+/// The role that people have in an impersonation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum About {
+pub(super) enum Role {
     Actors,
     Users,
 }
@@ -68,7 +68,7 @@ impl CutOff {
     }
 }
 
-impl About {
+impl Role {
     pub(super) fn of(revocation: &Revocation, extent: Extent) -> Self {
         match extent {
             Extent::One if revocation.user_id.is_some() => Self::Users,
@@ -84,23 +84,23 @@ impl Source {
             sender: happened.sender.clone(),
             people: happened.people.clone(),
             whose: happened.whose,
-            about: About::of(revocation, happened.extent),
+            role: Role::of(revocation, happened.extent),
             kept_for_secs: happened.kept_for_secs,
             cut_off: None,
         }
     }
 
     pub(super) fn is_that_of(&self, revocation: &Revocation, happened: &Happened) -> bool {
-        self.about == About::of(revocation, happened.extent)
+        self.role == Role::of(revocation, happened.extent)
             && self.whose == happened.whose
             && self.sender == happened.sender
             && self.people == happened.people
     }
 
     pub(super) fn concerns(&self, Concerned { actor_id, session, user_id }: Concerned<'_>) -> bool {
-        let names = match self.about {
-            About::Actors => [actor_id, session],
-            About::Users => [user_id, None],
+        let names = match self.role {
+            Role::Actors => [actor_id, session],
+            Role::Users => [user_id, None],
         };
         names.into_iter().flatten().any(|name| self.people.have(name))
     }

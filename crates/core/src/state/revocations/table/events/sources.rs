@@ -19,7 +19,7 @@
 use std::time::Duration;
 
 use super::super::format::{self, NOBODY, Row, event_row};
-use super::super::source::{About, CutOff, Source};
+use super::super::source::{CutOff, Role, Source};
 use super::super::{EVENTS, Table, Uptime, last_of_oldest};
 use super::{OlderHalf, are_about_actors};
 use crate::host::UnixTime;
@@ -95,7 +95,7 @@ impl Table {
         let Impersonation { actor_id, session, user_id, actor_since, .. } = *impersonation;
         let concerned = Concerned { actor_id, session, user_id: Some(user_id) };
         self.sources.iter().any(|source| {
-            let since = actor_since.filter(|_| source.about == About::Actors);
+            let since = actor_since.filter(|_| source.role == Role::Actors);
             source.cut_off.is_some_and(|one| one.ends(issued) || one.refuses(since))
                 && source.concerns(concerned)
         })
@@ -219,9 +219,9 @@ impl Table {
         let number = self.too_large_source(Some(Growing(growing)), MOST)?;
         let half = self.older_half_of_events(number)?;
         let source = self.sources.get(usize::from(number))?;
-        let extent = match source.about {
-            About::Actors => Extent::AllActors,
-            About::Users => Extent::AllUsers,
+        let extent = match source.role {
+            Role::Actors => Extent::AllActors,
+            Role::Users => Extent::AllUsers,
         };
         let happened = Happened {
             at_millis: half.at.millis(),
@@ -373,7 +373,7 @@ impl Table {
         let mut numbers = Vec::new();
         for one in other {
             let is_it = |known: &Source| {
-                known.about == one.about
+                known.role == one.role
                     && known.whose == one.whose
                     && known.sender == one.sender
                     && known.people == one.people
