@@ -36,7 +36,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use prost::Message as _;
 
-use count::Count;
+use count::TokenCount;
 
 use super::calls::{Attempts, TXN, Unanswered};
 use super::lease::{Kept, Leases};
@@ -80,7 +80,7 @@ pub(crate) struct EtcdTokens {
     places: Places,
     leases: Leases,
     lifetime: Duration,
-    count: Count,
+    count: TokenCount,
 }
 
 impl EtcdTokens {
@@ -99,7 +99,7 @@ impl EtcdTokens {
             leases: Leases::new(&places.leases, kept),
             places,
             lifetime: lifetimes.usual,
-            count: Count::new(Keys::new(tenant).etcd_census()),
+            count: TokenCount::new(Keys::new(tenant).etcd_census()),
         }
     }
 

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A count that is under way.
 #[derive(Debug)]
-pub(super) struct Count {
+pub(super) struct TokenCount {
     turn: Turn,
     /// The key of the lease of the VM that counts.
     turn_key: String,
@@ -40,7 +40,7 @@ pub(super) struct Count {
     counted: Cell<Occupancy>,
 }
 
-impl Count {
+impl TokenCount {
     pub(super) fn new(turn_key: String) -> Self {
         let (turn, waits, last, counted) = Default::default();
         Self { turn, turn_key, waits, last, counted }
@@ -50,7 +50,7 @@ impl Count {
 impl EtcdTokens {
     /// Returns true if this VM counts, and no page is under way.
     pub(crate) fn counts(&self, host: &dyn Host) -> bool {
-        let Count { turn, turn_key, waits, last, counted } = &self.count;
+        let TokenCount { turn, turn_key, waits, last, counted } = &self.count;
         if waits.get() {
             return false;
         }
@@ -71,7 +71,7 @@ impl EtcdTokens {
 
     /// Counts the next page. Returns `Some` after the last one.
     async fn count_page(&self, context: &Context) -> Option<Occupancy> {
-        let Count { waits, last, counted, .. } = &self.count;
+        let TokenCount { waits, last, counted, .. } = &self.count;
         let mut message = RangeRequest {
             serializable: true,
             keys_only: true,
