@@ -24,7 +24,7 @@ use crate::host::{HostFailure, UnixTime};
 use crate::notifications::{Announced, Notice, taken_back_as};
 use crate::oauth::form::Form;
 use crate::state::store::{
-    Choice, Known, NotCounted, NotDecided, Person, Review, Standing, TokenId, Waiting,
+    Choice, ChoiceRefused, Known, NotDecided, Person, Review, Standing, TokenId, Waiting,
 };
 use crate::step::Response;
 
@@ -286,16 +286,16 @@ fn judge(
         return Err(nothing_waits());
     }
     known.with(&visitor.person(), choice, now).map_err(|reason| match reason {
-        NotCounted::NotAllowed => lacks_the_scope(),
-        NotCounted::OwnRequest => Refusal::access_denied(
+        ChoiceRefused::NotAllowed => lacks_the_scope(),
+        ChoiceRefused::OwnRequest => Refusal::access_denied(
             "own_request",
             "nobody can approve an impersonation of or for themselves",
         ),
-        NotCounted::Decided => {
+        ChoiceRefused::Decided => {
             let told = "the impersonation is decided already";
             Refusal::new(409, "already_decided", "already_decided", told)
         }
-        NotCounted::NotNeeded => {
+        ChoiceRefused::NotNeeded => {
             let told = "no approval is missing: only the consent of the user is";
             Refusal::new(409, "already_decided", "approval_not_needed", told)
         }

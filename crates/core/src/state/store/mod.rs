@@ -20,7 +20,7 @@ pub use outcome::{
 pub(crate) use outcome::{MOST_HELD, RecordVersion, SeenRemotely, Standing, Waiting, WaitingPage};
 pub use record::{Exchange, Grant, Mint};
 pub(crate) use record::{Record, Slot, State};
-pub use review::{Choice, NotCounted, Person, Review};
+pub use review::{Choice, ChoiceRefused, Person, Review};
 pub(crate) use review::{Decided, Verdict};
 pub(crate) use token::PREFIX;
 pub(crate) use token::{NONCE_LEN, Origin};

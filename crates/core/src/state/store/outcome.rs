@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::record::{Exchange, Grant, Mint, Record, State, is_current};
-use super::review::{About, Choice, NotCounted, Person, Review, Verdict};
+use super::review::{About, Choice, ChoiceRefused, Person, Review, Verdict};
 use super::token::TokenId;
 use crate::host::{Host, HostFailure, UnixTime, Version};
 use crate::metrics;
@@ -231,14 +231,14 @@ impl Known {
         person: &Person<'_>,
         choice: Choice,
         now: UnixTime,
-    ) -> Result<Option<Review>, NotCounted> {
+    ) -> Result<Option<Review>, ChoiceRefused> {
         let review = self.record.review.as_ref();
         let has_approved = review.is_some_and(|review| review.has_approval_of(person.name));
         let is_spent = matches!(self.record.state, State::Spent(_));
         if is_spent && choice == Choice::Approve && has_approved {
             return Ok(None);
         }
-        let (about, review) = self.under_review(now).ok_or(NotCounted::Decided)?;
+        let (about, review) = self.under_review(now).ok_or(ChoiceRefused::Decided)?;
         review.with(about, person, choice, now)
     }
 

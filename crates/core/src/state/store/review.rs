@@ -92,9 +92,9 @@ impl Choice {
     }
 }
 
-/// Why a person's choice does not count.
+/// Why a person's choice is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotCounted {
+pub enum ChoiceRefused {
     /// The person may not approve, and is not the user whose consent is needed.
     NotAllowed,
     /// The person would approve for themselves.
@@ -169,30 +169,30 @@ impl Review {
         person: &Person<'_>,
         choice: Choice,
         now: UnixTime,
-    ) -> Result<Option<Self>, NotCounted> {
+    ) -> Result<Option<Self>, ChoiceRefused> {
         let is_user = person.name == about.user_id;
         if !(person.may_approve || is_user && self.consent) {
-            return Err(NotCounted::NotAllowed);
+            return Err(ChoiceRefused::NotAllowed);
         }
         if is_user && !self.consent {
-            return Err(NotCounted::OwnRequest);
+            return Err(ChoiceRefused::OwnRequest);
         }
         let is_repeated = self.has_choice_of(person.name, is_user, choice);
         if is_repeated && (self.verdict() == Verdict::Denied) == (choice == Choice::Deny) {
             return Ok(None);
         }
         if choice == Choice::Approve && !is_user && self.is_own_request(about, person) {
-            return Err(NotCounted::OwnRequest);
+            return Err(ChoiceRefused::OwnRequest);
         }
         if self.verdict() != Verdict::Pending {
-            return Err(NotCounted::Decided);
+            return Err(ChoiceRefused::Decided);
         }
         let mut next = self.clone();
         let decided = Decided { by: person.name.to_owned(), at_millis: now.millis() };
         match choice {
             Choice::Deny => next.denied = Some(decided),
             Choice::Approve if is_user => next.consented_at_millis = Some(now.millis()),
-            Choice::Approve if self.missing() == 0 => return Err(NotCounted::NotNeeded),
+            Choice::Approve if self.missing() == 0 => return Err(ChoiceRefused::NotNeeded),
             Choice::Approve => next.approved.push(decided),
         }
         Ok(Some(next))

@@ -14,7 +14,7 @@ fn review(approvals: u8, consent: bool) -> Review {
     Review { approvals, consent, minted_by: Some("batch".into()), ..Review::default() }
 }
 
-fn decide(review: &Review, name: &str, choice: Choice) -> Result<Option<Review>, NotCounted> {
+fn decide(review: &Review, name: &str, choice: Choice) -> Result<Option<Review>, ChoiceRefused> {
     review.with(ABOUT, &person(name), choice, UnixTime::from_millis(5))
 }
 
@@ -26,8 +26,8 @@ fn different_people_must_approve() {
     let two = decide(&one, "eli", Choice::Approve).unwrap().unwrap();
     assert_eq!((two.verdict(), two.missing()), (Verdict::Approved, 0));
     assert_eq!(decide(&two, "eli", Choice::Approve), Ok(None), "a repetition is told the state");
-    assert_eq!(decide(&two, "fay", Choice::Approve), Err(NotCounted::Decided));
-    assert_eq!(decide(&two, "fay", Choice::Deny), Err(NotCounted::Decided));
+    assert_eq!(decide(&two, "fay", Choice::Approve), Err(ChoiceRefused::Decided));
+    assert_eq!(decide(&two, "fay", Choice::Deny), Err(ChoiceRefused::Decided));
 }
 
 #[test]
@@ -37,12 +37,12 @@ fn nobody_approves_for_themselves() {
         let alone = Person { may_approve, ..person(name) };
         let now = UnixTime::from_millis(5);
         let approved = review(1, false).with(ABOUT, &alone, Choice::Approve, now);
-        assert_eq!(approved, Err(NotCounted::OwnRequest), "{name}");
+        assert_eq!(approved, Err(ChoiceRefused::OwnRequest), "{name}");
     }
     let in_the_callers_hands = Person { client_id: Some("backend"), ..person("dana") };
     let now = UnixTime::from_millis(5);
     let approved = review(1, false).with(ABOUT, &in_the_callers_hands, Choice::Approve, now);
-    assert_eq!(approved, Err(NotCounted::OwnRequest));
+    assert_eq!(approved, Err(ChoiceRefused::OwnRequest));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn consent_is_the_users_alone_and_no_approval() {
     let both = review(1, true);
     let approved = decide(&both, "dana", Choice::Approve).unwrap().unwrap();
     assert_eq!(approved.verdict(), Verdict::Pending);
-    assert_eq!(decide(&approved, "eli", Choice::Approve), Err(NotCounted::NotNeeded));
+    assert_eq!(decide(&approved, "eli", Choice::Approve), Err(ChoiceRefused::NotNeeded));
     let consented = decide(&approved, "user-42", Choice::Approve).unwrap().unwrap();
     assert_eq!(consented.verdict(), Verdict::Approved);
     assert_eq!(consented.approved.len(), 1);
@@ -59,8 +59,8 @@ fn consent_is_the_users_alone_and_no_approval() {
     let now = UnixTime::from_millis(5);
     for choice in [Choice::Approve, Choice::Deny] {
         let refused = both.with(ABOUT, &stranger, choice, now);
-        assert_eq!(refused, Err(NotCounted::NotAllowed));
-        assert_eq!(decide(&review(1, false), "user-42", choice), Err(NotCounted::NotAllowed));
+        assert_eq!(refused, Err(ChoiceRefused::NotAllowed));
+        assert_eq!(decide(&review(1, false), "user-42", choice), Err(ChoiceRefused::NotAllowed));
     }
 }
 
@@ -72,13 +72,13 @@ fn one_denial_ends_it() {
         assert_eq!(decide(&denied, name, Choice::Deny), Ok(None));
         for later in ["eli", "user-42"] {
             let late = decide(&denied, later, Choice::Approve);
-            assert_eq!(late, Err(NotCounted::Decided), "{name}, {later}");
+            assert_eq!(late, Err(ChoiceRefused::Decided), "{name}, {later}");
         }
     }
     let approved = decide(&review(2, false), "dana", Choice::Approve).unwrap().unwrap();
     let denied = decide(&approved, "dana", Choice::Deny).unwrap().unwrap();
     assert_eq!(denied.verdict(), Verdict::Denied, "a person may change their mind while it waits");
-    assert_eq!(decide(&denied, "dana", Choice::Approve), Err(NotCounted::Decided));
+    assert_eq!(decide(&denied, "dana", Choice::Approve), Err(ChoiceRefused::Decided));
 }
 
 proptest! {
