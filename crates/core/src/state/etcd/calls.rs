@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::authentic::RecordKeys;
-use super::proto::Answer;
+use super::proto::EtcdResponse;
 use crate::config::EtcdSettings;
 use crate::host::{Host, UnixTime};
 use crate::state::remote::{Complaints, RemoteFailure};
@@ -134,7 +134,7 @@ impl Server {
     }
 
     /// Calls a method, and waits for the answer.
-    pub(crate) async fn call<A: Answer>(
+    pub(crate) async fn call<A: EtcdResponse>(
         &self,
         context: &Context,
         method: &Method,
@@ -160,7 +160,7 @@ impl Server {
     }
 }
 
-fn read<A: Answer>(reply: &Reply) -> Result<A, Unanswered> {
+fn read<A: EtcdResponse>(reply: &Reply) -> Result<A, Unanswered> {
     use Unanswered::{NotDone, PerhapsDone};
     match reply {
         Reply::Grpc(Ok(message)) => A::read(message).ok_or(PerhapsDone(RemoteFailure::Malformed)),

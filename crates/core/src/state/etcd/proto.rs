@@ -363,7 +363,7 @@ impl TxnResponse {
 }
 
 /// A message that etcd sends.
-pub(crate) trait Answer: Message + Default {
+pub(crate) trait EtcdResponse: Message + Default {
     /// The header of the answer.
     fn header(&self) -> Option<&ResponseHeader>;
 
@@ -388,31 +388,31 @@ pub(crate) trait Answer: Message + Default {
     }
 }
 
-impl Answer for RangeResponse {
+impl EtcdResponse for RangeResponse {
     fn header(&self) -> Option<&ResponseHeader> {
         self.header.as_ref()
     }
 }
 
-impl Answer for WatchResponse {
+impl EtcdResponse for WatchResponse {
     fn header(&self) -> Option<&ResponseHeader> {
         self.header.as_ref()
     }
 }
 
-impl Answer for TxnResponse {
+impl EtcdResponse for TxnResponse {
     fn header(&self) -> Option<&ResponseHeader> {
         self.header.as_ref()
     }
 }
 
-impl Answer for LeaseGrantResponse {
+impl EtcdResponse for LeaseGrantResponse {
     fn header(&self) -> Option<&ResponseHeader> {
         self.header.as_ref()
     }
 }
 
-impl Answer for LeaseTimeToLiveResponse {
+impl EtcdResponse for LeaseTimeToLiveResponse {
     fn header(&self) -> Option<&ResponseHeader> {
         self.header.as_ref()
     }

@@ -3,7 +3,7 @@
 use prost::Message;
 
 use super::calls::{Attempts, Method, RANGE, READ_TXN, Server, Unanswered};
-use super::proto::{Answer, RangeRequest, RangeResponse, TxnRequest, TxnResponse};
+use super::proto::{EtcdResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse};
 use crate::state::remote::RemoteFailure;
 use crate::step::{Context, WhenCallerLeaves};
 
@@ -30,7 +30,7 @@ impl Server {
 
     /// Sends a read until it is answered. A read can be sent again whatever came of it, and ends
     /// when its caller leaves.
-    async fn ask<A: Answer>(
+    async fn ask<A: EtcdResponse>(
         &self,
         context: &Context,
         method: &Method,

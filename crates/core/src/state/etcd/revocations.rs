@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::calls::Attempts;
 use super::lease::Leases;
-use super::proto::{Answer as _, KeyValue, PutRequest, RangeRequest, TxnRequest};
+use super::proto::{EtcdResponse as _, KeyValue, PutRequest, RangeRequest, TxnRequest};
 use super::{Places, Server};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::secret::{Digest, namespace};

@@ -41,7 +41,7 @@ use count::TokenCount;
 use super::calls::{Attempts, TXN, Unanswered};
 use super::lease::{Kept, Leases};
 use super::proto::{
-    Answer as _, Compared, KeyValue, PutRequest, RangeRequest, TxnRequest, TxnResponse,
+    Compared, EtcdResponse as _, KeyValue, PutRequest, RangeRequest, TxnRequest, TxnResponse,
 };
 use super::{Bound, Places, RecordKeys, Server};
 use crate::host::{Host, HostFailure, UnixTime};

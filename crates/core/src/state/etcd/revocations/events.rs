@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::super::Places;
 use super::super::lease::Leases;
-use super::super::proto::{Answer as _, PutRequest, RangeRequest, TxnRequest, TxnResponse};
+use super::super::proto::{EtcdResponse as _, PutRequest, RangeRequest, TxnRequest, TxnResponse};
 use super::{EtcdRevocations, OwnersKeys, READ, Value, WRITE, digest, encode};
 use crate::host::UnixTime;
 use crate::secret::Digest;

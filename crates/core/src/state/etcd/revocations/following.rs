@@ -34,7 +34,9 @@ use std::time::Duration;
 use prost::Message as _;
 
 use super::super::calls::{self, Attempts};
-use super::super::proto::{Answer as _, KeyValue, WatchCreateRequest, WatchRequest, WatchResponse};
+use super::super::proto::{
+    EtcdResponse as _, KeyValue, WatchCreateRequest, WatchRequest, WatchResponse,
+};
 use super::EtcdRevocations;
 use super::watch::{Tend, Watch};
 use crate::host::Host;
