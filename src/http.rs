@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use impersonation_core::step::{Call, CallFailure, Reply, WhenCallerLeaves};
-use impersonation_core::stream::{Flow, HttpStream, Stream};
+use impersonation_core::stream::{Flow, HttpRequest, HttpStream, Stream};
 use impersonation_envoy::host::{self, CallId};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::{Action, MapType};
@@ -118,13 +118,17 @@ struct Shown<'a> {
     held: &'a Rc<Held>,
 }
 
-impl HttpStream for Shown<'_> {
+impl HttpRequest for Shown<'_> {
+    fn metadata(&self) -> Vec<u8> {
+        host::metadata()
+    }
+
     fn request_header(&self, name: &str) -> Option<Vec<u8>> {
         host::header(MapType::HttpRequestHeaders, name)
     }
 
-    fn request_header_fields(&self, name: &str) -> Vec<Vec<u8>> {
-        host::header_fields(MapType::HttpRequestHeaders, name)
+    fn visit_request_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
+        host::visit_headers(MapType::HttpRequestHeaders, see);
     }
 
     fn connection_property(&self, name: &str) -> Option<Vec<u8>> {
@@ -139,6 +143,16 @@ impl HttpStream for Shown<'_> {
         host::remove_header(MapType::HttpRequestHeaders, name);
     }
 
+    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
+        host::respond(status, headers, body, details);
+    }
+
+    fn set_filter_state(&self, name: &str, value: &str) {
+        host::set_filter_state(name, value);
+    }
+}
+
+impl HttpStream for Shown<'_> {
     fn request_body(&self, len: usize) -> Vec<u8> {
         host::request_body(len)
     }
@@ -167,16 +181,8 @@ impl HttpStream for Shown<'_> {
         host::replace_response_body(body, size);
     }
 
-    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
-        host::respond(status, headers, body, details);
-    }
-
     fn resume_request(&self) {
         host::resume_request();
-    }
-
-    fn set_filter_state(&self, name: &str, value: &str) {
-        host::set_filter_state(name, value);
     }
 
     fn send(&self, call: &Call, when_caller_leaves: WhenCallerLeaves) -> Result<(), CallFailure> {

@@ -9,10 +9,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::guard::{ApiRequest, Guard, TICK};
+use impersonation_core::guard::{Guard, TICK};
 use impersonation_core::host::{Host, Level};
 use impersonation_core::step::StreamEvent;
-use impersonation_core::stream::Flow;
+use impersonation_core::stream::{Flow, HttpRequest};
 use impersonation_envoy::host::{self, CallId, Envoy};
 use impersonation_envoy::{Background, ForeignFunctions, HeldStream};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
@@ -155,12 +155,16 @@ impl Drop for Http {
 /// The request that Envoy's current callback is about.
 struct Live;
 
-impl ApiRequest for Live {
+impl HttpRequest for Live {
     fn metadata(&self) -> Vec<u8> {
         host::metadata()
     }
 
-    fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
+    fn request_header(&self, name: &str) -> Option<Vec<u8>> {
+        host::header(MapType::HttpRequestHeaders, name)
+    }
+
+    fn visit_request_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
         host::visit_headers(MapType::HttpRequestHeaders, see);
     }
 
@@ -168,11 +172,11 @@ impl ApiRequest for Live {
         host::connection_property(name)
     }
 
-    fn set_header(&self, name: &str, value: &str) {
+    fn set_request_header(&self, name: &str, value: &str) {
         host::set_header(MapType::HttpRequestHeaders, name, value);
     }
 
-    fn remove_header(&self, name: &str) {
+    fn remove_request_header(&self, name: &str) {
         host::remove_header(MapType::HttpRequestHeaders, name);
     }
 

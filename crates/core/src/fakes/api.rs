@@ -9,7 +9,7 @@ use prost_types::{ListValue, Struct};
 use serde_json::Value;
 
 use super::Headers;
-use crate::guard::ApiRequest;
+use crate::http_stream::HttpRequest;
 
 /// A request, and what the guard did with it.
 #[derive(Default)]
@@ -36,12 +36,17 @@ impl FakeApiRequest {
     }
 }
 
-impl ApiRequest for FakeApiRequest {
+impl HttpRequest for FakeApiRequest {
     fn metadata(&self) -> Vec<u8> {
         self.metadata.clone()
     }
 
-    fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
+    fn request_header(&self, name: &str) -> Option<Vec<u8>> {
+        let headers = self.headers.borrow();
+        headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    }
+
+    fn visit_request_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
         self.headers.borrow().iter().for_each(|(name, value)| see(name.as_bytes(), value));
     }
 
@@ -49,12 +54,12 @@ impl ApiRequest for FakeApiRequest {
         self.connection.get(name).cloned()
     }
 
-    fn set_header(&self, name: &str, value: &str) {
+    fn set_request_header(&self, name: &str, value: &str) {
         assert!(!value.chars().any(char::is_control), "{name}: {value:?}");
         self.headers.borrow_mut().push((name.into(), value.into()));
     }
 
-    fn remove_header(&self, name: &str) {
+    fn remove_request_header(&self, name: &str) {
         self.headers.borrow_mut().retain(|(known, _)| known != name);
     }
 

@@ -17,7 +17,7 @@ use crate::audit::{AuditEvent, Trail};
 use crate::certificate::{ClientCertificate, FORWARDED_CERTIFICATE};
 use crate::config::{AuditLog, CertificateSource};
 use crate::host::Host;
-pub use crate::http_stream::{Flow, HttpStream};
+pub use crate::http_stream::{Flow, HttpRequest, HttpStream};
 use crate::issuer::{
     Answer, Body, Dispatch, Head, MAX_BODY, MAX_DOCUMENT, Outcome, Route, Service, dispatch,
 };

@@ -7,14 +7,14 @@ use std::time::Duration;
 use impersonation_core::fakes::{
     Etcd, FakeApiRequest, FakeHost, etcd_server, jwt_metadata, play_in_etcd,
 };
-use impersonation_core::guard::{ApiRequest, Guard};
+use impersonation_core::guard::Guard;
 use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::state::etcd::RecordKeys;
 use impersonation_core::state::remote::Revision;
 use impersonation_core::state::revocations::{Mark, Revocation};
 use impersonation_core::state::storage::Revocations;
 use impersonation_core::step::{Call, GrpcCall, Progress, Reply, Step, Task};
-use impersonation_core::stream::Flow;
+use impersonation_core::stream::{Flow, HttpRequest};
 use serde_json::{Value, json};
 
 const ISSUER: &str = "https://auth.example.com/oidc";
@@ -133,25 +133,29 @@ impl ActedFor<'_> {
     }
 }
 
-impl ApiRequest for ActedFor<'_> {
+impl HttpRequest for ActedFor<'_> {
     fn metadata(&self) -> Vec<u8> {
         self.shown().metadata()
     }
 
-    fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
-        self.shown().visit_headers(see);
+    fn request_header(&self, name: &str) -> Option<Vec<u8>> {
+        self.shown().request_header(name)
+    }
+
+    fn visit_request_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
+        self.shown().visit_request_headers(see);
     }
 
     fn connection_property(&self, name: &str) -> Option<Vec<u8>> {
         self.shown().connection_property(name)
     }
 
-    fn set_header(&self, name: &str, value: &str) {
-        self.shown().set_header(name, value);
+    fn set_request_header(&self, name: &str, value: &str) {
+        self.shown().set_request_header(name, value);
     }
 
-    fn remove_header(&self, name: &str) {
-        self.shown().remove_header(name);
+    fn remove_request_header(&self, name: &str) {
+        self.shown().remove_request_header(name);
     }
 
     fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
