@@ -1,5 +1,5 @@
-//! A stream as Envoy shows it to the filter, and the part of the plugin that sends calls and brings
-//! replies.
+//! A stream as Envoy shows it to filter and guard, and the part of the plugin that sends calls and
+//! brings replies.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::stream::{Flow, HttpRequest, HttpStream, Stream};
 /// Header fields in their order.
 pub type Headers = Vec<(String, Vec<u8>)>;
 
-/// An answer that the filter sent.
+/// An answer of the filter or of the guard.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Sent {
     pub status: u16,
@@ -33,12 +33,13 @@ impl Sent {
 pub struct FakeStream {
     pub request_headers: RefCell<Headers>,
     request_body: Vec<u8>,
+    metadata: Vec<u8>,
     /// The gateway's answer.
     pub response_headers: RefCell<Headers>,
     pub response_body: RefCell<Vec<u8>>,
-    /// The filter's answer.
+    /// The answer of the filter or of the guard.
     pub answered: RefCell<Option<Sent>>,
-    pub filter_state: RefCell<Vec<(String, String)>>,
+    pub filter_state: RefCell<BTreeMap<String, String>>,
     called: RefCell<Option<Call>>,
     /// The properties of the connection, by their names.
     pub connection: RefCell<BTreeMap<String, Vec<u8>>>,
@@ -59,6 +60,16 @@ impl FakeStream {
             request_body: body.to_vec(),
             ..Self::default()
         }
+    }
+
+    /// The stream, with the metadata that earlier filters have left.
+    pub fn with_metadata(self, metadata: Vec<u8>) -> Self {
+        Self { metadata, ..self }
+    }
+
+    /// Returns the status of the answer; `None` if the request goes on.
+    pub fn status(&self) -> Option<u16> {
+        self.answered.borrow().as_ref().map(|answer| answer.status)
     }
 
     /// Shows the request to the filter.
@@ -147,7 +158,7 @@ fn first(body: &[u8], len: usize) -> Vec<u8> {
 
 impl HttpRequest for FakeStream {
     fn metadata(&self) -> Vec<u8> {
-        Vec::new()
+        self.metadata.clone()
     }
 
     fn request_header(&self, name: &str) -> Option<Vec<u8>> {
@@ -186,7 +197,7 @@ impl HttpRequest for FakeStream {
 
     fn set_filter_state(&self, name: &str, value: &str) {
         assert!(!value.chars().any(char::is_control), "{value:?}");
-        self.filter_state.borrow_mut().push((name.to_owned(), value.to_owned()));
+        self.filter_state.borrow_mut().insert(name.to_owned(), value.to_owned());
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::fakes::{
-    Etcd, FakeApiRequest, FakeHost, etcd_server, jwt_metadata, play_in_etcd,
+    Etcd, FakeHost, FakeStream, etcd_server, jwt_metadata, play_in_etcd,
 };
 use impersonation_core::guard::Guard;
 use impersonation_core::host::{Host, UnixTime};
@@ -21,10 +21,10 @@ const ISSUER: &str = "https://auth.example.com/oidc";
 const TENANT: &str = "https://auth.example.com/oidc\n";
 
 /// A request with an access token of these claims.
-fn request(method: &str, path: &str, claims: &Value) -> FakeApiRequest {
-    let headers = [(":method", method), (":path", path), ("x-request-id", "r-1")];
-    let headers = headers.map(|(name, value)| (name, value.as_bytes()));
-    FakeApiRequest::new(&headers, jwt_metadata(&json!({"access_token": claims})))
+fn request(method: &str, path: &str, claims: &Value) -> FakeStream {
+    let metadata = jwt_metadata(&json!({"access_token": claims}));
+    let id: (_, &[u8]) = ("x-request-id", b"r-1");
+    FakeStream::new(method, path.as_bytes(), [id], b"").with_metadata(metadata)
 }
 
 struct Api {
@@ -91,7 +91,7 @@ impl Api {
         })
     }
 
-    fn send(&self, stream: u32, method: &str, claims: &Value) -> (Flow, FakeApiRequest) {
+    fn send(&self, stream: u32, method: &str, claims: &Value) -> (Flow, FakeStream) {
         let shown = request(method, "/orders", claims);
         (self.guard.on_request_headers(&*self.world, &shown, stream), shown)
     }
@@ -106,7 +106,7 @@ impl Api {
     }
 
     /// Ticks the guard. Returns the streams of these that have ended.
-    fn tick(&self, streams: &[(u32, &FakeApiRequest)]) -> Vec<u32> {
+    fn tick(&self, streams: &[(u32, &FakeStream)]) -> Vec<u32> {
         let acted_for = Cell::new(0);
         let shown = ActedFor { streams, acted_for: &acted_for };
         self.guard.on_tick(&*self.world, &shown, &|stream| acted_for.set(stream));
@@ -122,12 +122,12 @@ impl Api {
 
 /// Records for which stream the host acts.
 struct ActedFor<'s> {
-    streams: &'s [(u32, &'s FakeApiRequest)],
+    streams: &'s [(u32, &'s FakeStream)],
     acted_for: &'s Cell<u32>,
 }
 
 impl ActedFor<'_> {
-    fn shown(&self) -> &FakeApiRequest {
+    fn shown(&self) -> &FakeStream {
         let found = self.streams.iter().find(|(stream, _)| *stream == self.acted_for.get());
         found.expect("a stream that is open").1
     }
@@ -232,7 +232,7 @@ fn the_guard_refuses_when_revocations_cannot_be_read() {
     let (flow, shown) = api.send(1, "GET", &claims);
     assert!(api.world.heal());
     assert_eq!((flow, shown.status()), (Flow::Pause, Some(503)));
-    let (_, headers) = shown.answered.take().unwrap();
+    let headers = shown.answered.take().unwrap().headers;
     assert!(headers.contains(&("retry-after".into(), b"1".to_vec())), "{headers:?}");
     assert!(!headers.iter().any(|(name, _)| name == "www-authenticate"), "{headers:?}");
     assert_eq!(api.events()[0]["reason"], "revocations_unknown");
@@ -376,7 +376,7 @@ fn the_guard_refuses_all_before_etcd_answers_and_too_long_after() {
     api.follow(|_| Err(14));
     let (flow, shown) = api.send(4, "GET", &claims);
     assert_eq!((flow, shown.status()), (Flow::Pause, Some(503)));
-    let (_, headers) = shown.answered.take().unwrap();
+    let headers = shown.answered.take().unwrap().headers;
     assert!(headers.contains(&("retry-after".into(), b"1".to_vec())), "{headers:?}");
     assert_eq!(api.reason(), "revocations_stale");
     [2, 3].iter().for_each(|stream| api.guard.on_end(*stream));
