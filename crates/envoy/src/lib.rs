@@ -10,8 +10,10 @@ mod background;
 mod crypto;
 pub mod host;
 mod metrics;
+mod shown;
 mod stream;
 
 pub use background::Background;
 pub use crypto::ForeignFunctions;
+pub use shown::{SendsCalls, Shown, action};
 pub use stream::HeldStream;

@@ -12,11 +12,10 @@ use std::time::Duration;
 use impersonation_core::guard::{Guard, TICK};
 use impersonation_core::host::{Host, Level};
 use impersonation_core::step::StreamEvent;
-use impersonation_core::stream::{Flow, HttpRequest};
 use impersonation_envoy::host::{self, CallId, Envoy};
-use impersonation_envoy::{Background, ForeignFunctions, HeldStream};
+use impersonation_envoy::{Background, ForeignFunctions, HeldStream, Shown, action};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
-use proxy_wasm::types::{Action, ContextType, LogLevel, MapType};
+use proxy_wasm::types::{Action, ContextType, LogLevel};
 
 proxy_wasm::main! {{
     // Envoy filters by its own log level. This call also turns a panic into a log line.
@@ -101,7 +100,7 @@ impl RootContext for Root {
             host::tick_every(TICK);
         }
         let Some(worker) = &self.worker else { return };
-        worker.guard.on_tick(&*worker.host, &Live, &host::act_for);
+        worker.guard.on_tick(&*worker.host, &Shown(()), &host::act_for);
         if let Some(action) = worker.guard.tend_watch(&*worker.host) {
             worker.on_stream(worker.stream.perform(&action));
         }
@@ -136,10 +135,7 @@ impl HttpContext for Http {
             host::respond(503, &[], &[], "impersonation_unconfigured");
             return Action::Pause;
         };
-        match worker.guard.on_request_headers(&*worker.host, &Live, self.context) {
-            Flow::Continue => Action::Continue,
-            Flow::Pause => Action::Pause,
-        }
+        action(worker.guard.on_request_headers(&*worker.host, &Shown(()), self.context))
     }
 }
 
@@ -149,42 +145,5 @@ impl Drop for Http {
         if let Some(worker) = &self.worker {
             worker.guard.on_end(self.context);
         }
-    }
-}
-
-/// The request that Envoy's current callback is about.
-struct Live;
-
-impl HttpRequest for Live {
-    fn metadata(&self) -> Vec<u8> {
-        host::metadata()
-    }
-
-    fn request_header(&self, name: &str) -> Option<Vec<u8>> {
-        host::header(MapType::HttpRequestHeaders, name)
-    }
-
-    fn visit_request_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
-        host::visit_headers(MapType::HttpRequestHeaders, see);
-    }
-
-    fn connection_property(&self, name: &str) -> Option<Vec<u8>> {
-        host::connection_property(name)
-    }
-
-    fn set_request_header(&self, name: &str, value: &str) {
-        host::set_header(MapType::HttpRequestHeaders, name, value);
-    }
-
-    fn remove_request_header(&self, name: &str) {
-        host::remove_header(MapType::HttpRequestHeaders, name);
-    }
-
-    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
-        host::respond(status, headers, body, details);
-    }
-
-    fn set_filter_state(&self, name: &str, value: &str) {
-        host::set_filter_state(name, value);
     }
 }
