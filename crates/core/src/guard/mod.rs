@@ -27,9 +27,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::config::{AuditLog, ConfigError, GuardConfig, GuardNonces, GuardStore, Mode, decode};
+use crate::audit_log::{self, AccessLogEntry};
+use crate::config::{ConfigError, GuardConfig, GuardNonces, GuardStore, Mode, decode};
 use crate::dpop::{KeysOfHost, Nonces, Proofs, RequestOrigin};
-use crate::host::{Host, Level, UnixTime};
+use crate::host::{Host, UnixTime};
 use crate::http_stream::{Flow, HttpRequest};
 use crate::jose::{NativeCrypto, host_verifies};
 use crate::metrics;
@@ -333,20 +334,15 @@ impl Guard {
         let happening = RefusedCall { watched, claims, refusal, enforced };
         let event = GuardEvent::of(&happening);
         request.set_filter_state("guard", event.guard());
-        match self.config.audit_log {
-            // In report mode the stream goes on: the entry of its end must not replace that of its
-            // beginning.
-            AuditLog::AccessLog if enforced || !refusal.is_of_an_open_stream() => {
-                request.set_filter_state("audit", &event.to_json());
-            }
-            AuditLog::AccessLog | AuditLog::Envoy => host.log(Level::Info, &event.to_json()),
-            AuditLog::Both => {
-                host.log(Level::Info, &event.to_json());
-                for (name, value) in event.members() {
-                    request.set_filter_state(name, value);
-                }
-            }
-        }
+        // In report mode the stream goes on: the event of its end must not replace that of its
+        // beginning.
+        let entry = if enforced || !refusal.is_of_an_open_stream() {
+            AccessLogEntry::Open
+        } else {
+            AccessLogEntry::TakesMembers
+        };
+        let log = self.config.audit_log;
+        audit_log::write(log, host, request, entry, &event.to_json(), event.members());
         self.turn_away(host, request, refusal)
     }
 

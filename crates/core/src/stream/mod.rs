@@ -6,14 +6,13 @@
 
 mod answering;
 mod merging;
-mod recording;
 
 use std::cell::LazyCell;
 use std::rc::Rc;
 
 use self::merging::Merge;
-use self::recording::StreamEnding;
 use crate::audit::{AuditEvent, Trail};
+use crate::audit_log::{self, AccessLogEntry, legible};
 use crate::certificate::{ClientCertificate, FORWARDED_CERTIFICATE};
 use crate::config::{AuditLog, CertificateSource};
 use crate::host::Host;
@@ -86,7 +85,8 @@ impl Stream {
         let accept_encoding =
             if route.is_to_page() { http.request_header("accept-encoding") } else { None };
         let head = Head {
-            request_id: legible(http, "x-request-id"),
+            request_id: legible(&http.request_header("x-request-id").unwrap_or_default())
+                .into_owned(),
             traceparent: printable(http, "traceparent"),
             method: method.to_vec(),
             path,
@@ -213,7 +213,7 @@ impl Stream {
                     self.caller_has_left = true;
                     return true;
                 }
-                None => self.record(http, &trail.abandoned(), StreamEnding::Now),
+                None => self.record(http, &trail.abandoned(), AccessLogEntry::TakesMembers),
             }
         }
         false
@@ -270,7 +270,7 @@ impl Stream {
                 State::Answered
             }
             Progress::Stopped if self.caller_has_left => {
-                self.record(http, &trail.abandoned(), StreamEnding::Before);
+                self.record(http, &trail.abandoned(), AccessLogEntry::Printed);
                 State::Answered
             }
             Progress::Stopped => {
@@ -284,24 +284,26 @@ impl Stream {
     /// Records an answer, and sends it if the caller is still there.
     fn finish(&mut self, http: &dyn HttpStream, answer: &Answer) {
         if let Some(event) = &answer.event {
-            let ending =
-                if self.caller_has_left { StreamEnding::Before } else { StreamEnding::Later };
-            self.record(http, event, ending);
+            let entry =
+                if self.caller_has_left { AccessLogEntry::Printed } else { AccessLogEntry::Open };
+            self.record(http, event, entry);
             if event.is_granted_exchange() {
                 let took = self.host.micros().saturating_sub(self.complete_at);
                 self.host.record(metrics::EXCHANGE_DURATION, took);
             }
         }
-        recording::tell_operator(&*self.host, answer);
+        answering::tell_operator(&*self.host, answer);
         if !self.caller_has_left {
             self.sent = self.grpc.then_some(answer.response.status);
             answering::answer(http, answer);
         }
     }
 
-    fn record(&self, http: &dyn HttpStream, event: &AuditEvent, ending: StreamEnding) {
+    /// Writes an event to the audit log, and counts it.
+    fn record(&self, http: &dyn HttpStream, event: &AuditEvent, entry: AccessLogEntry) {
         let log = self.service.as_ref().map_or(AuditLog::Both, |service| service.config.audit_log);
-        recording::record(log, &*self.host, http, event, ending);
+        audit_log::write(log, &*self.host, http, entry, &event.to_json(), event.members());
+        self.host.count(event.counter());
     }
 
     /// Answers with the gateway's last good document, or lets the gateway's answer go on.
@@ -335,10 +337,4 @@ fn printable(http: &dyn HttpStream, name: &str) -> Option<String> {
     let value = String::from_utf8(http.request_header(name)?).ok()?;
     let printable = value.len() <= 256 && value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     printable.then_some(value)
-}
-
-/// Returns the first 256 bytes of a request header as text, for the audit log.
-fn legible(http: &dyn HttpStream, name: &str) -> String {
-    let value = http.request_header(name).unwrap_or_default();
-    String::from_utf8_lossy(value.get(..256).unwrap_or(&value)).into_owned()
 }
