@@ -37,7 +37,7 @@ impl AwaitsReply for Held {
 impl Http {
     pub(crate) fn new(worker: &Rc<Worker>, context: u32) -> Self {
         let host = Rc::clone(&worker.host);
-        let stream = RefCell::new(Stream::new(Some(Rc::clone(&worker.service)), host));
+        let stream = RefCell::new(Stream::new(Rc::clone(&worker.service), host));
         let held = Rc::new(Held { stream, context, call_of_root: Cell::default() });
         Self { worker: Rc::clone(worker), held }
     }

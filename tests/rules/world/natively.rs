@@ -59,7 +59,7 @@ impl World {
     pub(crate) fn send(&self, request: &Request) -> Answer {
         let before = (self.host.events.borrow().len(), self.host.debugged.borrow().len());
         let host = Rc::clone(&self.host) as Rc<dyn Host>;
-        let mut stream = Stream::new(Some(Rc::clone(&self.service.borrow())), host);
+        let mut stream = Stream::new(Rc::clone(&self.service.borrow()), host);
         let body = match &request.body {
             Body::None => Vec::new(),
             Body::Sized(body) => body.clone(),

@@ -14,7 +14,7 @@ use self::merging::Merge;
 use crate::audit::{AuditEvent, Trail};
 use crate::audit_log::{self, AccessLogEntry, legible};
 use crate::certificate::{ClientCertificate, FORWARDED_CERTIFICATE};
-use crate::config::{AuditLog, CertificateSource};
+use crate::config::CertificateSource;
 use crate::host::Host;
 pub use crate::http_stream::{Flow, HttpRequest, HttpStream};
 use crate::issuer::{
@@ -26,7 +26,7 @@ use crate::step::{Progress, Reply, Step, Task};
 
 /// An HTTP stream.
 pub struct Stream {
-    service: Option<Rc<Service>>,
+    service: Rc<Service>,
     host: Rc<dyn Host>,
     state: State,
     /// The request is a `HEAD`: only the header fields of a document are wanted (RFC 9110 §9.3.2).
@@ -56,9 +56,8 @@ enum State {
 }
 
 impl Stream {
-    /// Makes the stream of a request that Envoy has not shown yet. Without a service every request
-    /// passes through.
-    pub const fn new(service: Option<Rc<Service>>, host: Rc<dyn Host>) -> Self {
+    /// Makes the stream of a request that Envoy has not shown yet.
+    pub const fn new(service: Rc<Service>, host: Rc<dyn Host>) -> Self {
         Self {
             service,
             host,
@@ -73,7 +72,7 @@ impl Stream {
 
     /// Handles the header fields of the request.
     pub fn on_request_headers(&mut self, http: &dyn HttpStream, end_of_stream: bool) -> Flow {
-        let Some(service) = self.service.clone() else { return Flow::Continue };
+        let service = &self.service;
         let path = http.request_header(":path").unwrap_or_default();
         let method = LazyCell::new(|| http.request_header(":method").unwrap_or_default());
         let Some(route) = Route::find(&service.config.paths, &method, &path) else {
@@ -105,7 +104,7 @@ impl Stream {
             self.state = State::ReadingBody(route, Box::new(head));
             return Flow::Pause;
         }
-        self.dispatch(http, &service, route, head, Body::Whole(Vec::new()))
+        self.dispatch(http, route, head, Body::Whole(Vec::new()))
     }
 
     /// Handles the request body, of which `size` bytes have arrived.
@@ -117,7 +116,6 @@ impl Stream {
     ) -> Flow {
         match self.take() {
             State::ReadingBody(route, head) if end_of_stream || size > MAX_BODY => {
-                let Some(service) = self.service.clone() else { return Flow::Continue };
                 let bytes = http.request_body(size.min(MAX_BODY));
                 // The host shows less than it announced. The filter cannot rule out that the
                 // request is its own, so it must not let the request pass.
@@ -126,7 +124,7 @@ impl Stream {
                     return Flow::Pause;
                 }
                 let body = if size > MAX_BODY { Body::TooLong(bytes) } else { Body::Whole(bytes) };
-                self.dispatch(http, &service, route, *head, body)
+                self.dispatch(http, route, *head, body)
             }
             state @ (State::PassingThrough | State::AwaitingDocument(_)) => {
                 self.stay(state, Flow::Continue)
@@ -228,19 +226,12 @@ impl Stream {
         flow
     }
 
-    fn dispatch(
-        &mut self,
-        http: &dyn HttpStream,
-        service: &Rc<Service>,
-        route: Route,
-        head: Head,
-        body: Body,
-    ) -> Flow {
+    fn dispatch(&mut self, http: &dyn HttpStream, route: Route, head: Head, body: Body) -> Flow {
         self.complete_at = self.host.micros();
-        match dispatch(service, Rc::clone(&self.host), route, head, body) {
+        match dispatch(&self.service, Rc::clone(&self.host), route, head, body) {
             Dispatch::PassThrough => self.stay(State::PassingThrough, Flow::Continue),
             Dispatch::Merge(document, if_none_match) => {
-                let service = Rc::clone(service);
+                let service = Rc::clone(&self.service);
                 let merge = Merge::new(service, document, if_none_match, self.head_only);
                 merge.ask_for_whole_document(http);
                 self.stay(State::AwaitingDocument(merge), Flow::Continue)
@@ -301,7 +292,7 @@ impl Stream {
 
     /// Writes an event to the audit log, and counts it.
     fn record(&self, http: &dyn HttpStream, event: &AuditEvent, entry: AccessLogEntry) {
-        let log = self.service.as_ref().map_or(AuditLog::Both, |service| service.config.audit_log);
+        let log = self.service.config.audit_log;
         audit_log::write(log, &*self.host, http, entry, &event.to_json(), event.members());
         self.host.count(event.counter());
     }
