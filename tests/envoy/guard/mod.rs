@@ -12,6 +12,5 @@ mod mesh;
 mod observed;
 mod ordinary;
 pub(super) mod proof;
-mod rules;
 mod streams;
 mod wrong_clocks;

@@ -1,0 +1,3 @@
+//! The guard before an API: which impersonated requests reach it.
+
+mod rules;
