@@ -2,7 +2,6 @@
 
 mod binding;
 pub(super) mod bypass;
-mod claims;
 mod crashed;
 mod ended;
 mod etcd;

@@ -1,3 +1,4 @@
 //! The guard before an API: which impersonated requests reach it.
 
+mod claims;
 mod rules;
