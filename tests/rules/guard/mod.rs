@@ -1,4 +1,5 @@
 //! The guard before an API: which impersonated requests reach it.
 
 mod claims;
+mod configuration;
 mod rules;
