@@ -1,5 +1,6 @@
 //! The guard before an API: which impersonated requests reach it.
 
+mod audit;
 mod claims;
 mod configuration;
 mod rules;
