@@ -3,4 +3,5 @@
 mod audit;
 mod claims;
 mod configuration;
+mod ended;
 mod rules;
