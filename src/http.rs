@@ -5,10 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use impersonation_core::step::{Call, CallFailure, Reply, WhenCallerLeaves};
-use impersonation_core::stream::{Flow, HttpStream, Stream};
+use impersonation_core::stream::Stream;
 use impersonation_envoy::host::{self, CallId};
+use impersonation_envoy::{SendsCalls, Shown, action};
 use proxy_wasm::traits::{Context, HttpContext};
-use proxy_wasm::types::{Action, MapType};
+use proxy_wasm::types::Action;
 
 use crate::worker::{AwaitsReply, ReplyTo, Worker};
 
@@ -29,27 +30,20 @@ struct Held {
 impl AwaitsReply for Held {
     fn on_reply(self: Rc<Self>, worker: &Rc<Worker>, reply: Reply) {
         host::act_for(self.context);
-        self.stream.borrow_mut().on_reply(&Shown { worker, held: &self }, reply);
+        self.stream.borrow_mut().on_reply(&Shown(Calls { worker, held: &self }), reply);
     }
 }
 
 impl Http {
     pub(crate) fn new(worker: &Rc<Worker>, context: u32) -> Self {
         let host = Rc::clone(&worker.host);
-        let stream = RefCell::new(Stream::new(worker.service.clone(), host));
+        let stream = RefCell::new(Stream::new(Rc::clone(&worker.service), host));
         let held = Rc::new(Held { stream, context, call_of_root: Cell::default() });
         Self { worker: Rc::clone(worker), held }
     }
 
-    const fn shown(&self) -> Shown<'_> {
-        Shown { worker: &self.worker, held: &self.held }
-    }
-}
-
-fn action(flow: Flow) -> Action {
-    match flow {
-        Flow::Continue => Action::Continue,
-        Flow::Pause => Action::Pause,
+    const fn shown(&self) -> Shown<Calls<'_>> {
+        Shown(Calls { worker: &self.worker, held: &self.held })
     }
 }
 
@@ -112,73 +106,13 @@ impl HttpContext for Http {
     }
 }
 
-/// The stream that Envoy shows at this moment.
-struct Shown<'a> {
+/// Sends the calls of a stream.
+struct Calls<'a> {
     worker: &'a Rc<Worker>,
     held: &'a Rc<Held>,
 }
 
-impl HttpStream for Shown<'_> {
-    fn request_header(&self, name: &str) -> Option<Vec<u8>> {
-        host::header(MapType::HttpRequestHeaders, name)
-    }
-
-    fn request_header_fields(&self, name: &str) -> Vec<Vec<u8>> {
-        host::header_fields(MapType::HttpRequestHeaders, name)
-    }
-
-    fn connection_property(&self, name: &str) -> Option<Vec<u8>> {
-        host::connection_property(name)
-    }
-
-    fn set_request_header(&self, name: &str, value: &str) {
-        host::set_header(MapType::HttpRequestHeaders, name, value);
-    }
-
-    fn remove_request_header(&self, name: &str) {
-        host::remove_header(MapType::HttpRequestHeaders, name);
-    }
-
-    fn request_body(&self, len: usize) -> Vec<u8> {
-        host::request_body(len)
-    }
-
-    fn response_header(&self, name: &str) -> Option<Vec<u8>> {
-        host::header(MapType::HttpResponseHeaders, name)
-    }
-
-    fn response_headers(&self) -> Vec<(String, Vec<u8>)> {
-        host::headers(MapType::HttpResponseHeaders)
-    }
-
-    fn set_response_header(&self, name: &str, value: &str) {
-        host::set_header(MapType::HttpResponseHeaders, name, value);
-    }
-
-    fn remove_response_header(&self, name: &str) {
-        host::remove_header(MapType::HttpResponseHeaders, name);
-    }
-
-    fn response_body(&self, len: usize) -> Vec<u8> {
-        host::response_body(len)
-    }
-
-    fn replace_response_body(&self, body: &[u8], size: usize) {
-        host::replace_response_body(body, size);
-    }
-
-    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
-        host::respond(status, headers, body, details);
-    }
-
-    fn resume_request(&self) {
-        host::resume_request();
-    }
-
-    fn set_filter_state(&self, name: &str, value: &str) {
-        host::set_filter_state(name, value);
-    }
-
+impl SendsCalls for Calls<'_> {
     fn send(&self, call: &Call, when_caller_leaves: WhenCallerLeaves) -> Result<(), CallFailure> {
         self.held.call_of_root.set(None);
         let sent = self.worker.send(call, when_caller_leaves, self.held.context)?;

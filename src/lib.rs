@@ -9,10 +9,4 @@ mod page;
 mod root;
 mod worker;
 
-use proxy_wasm::types::LogLevel;
-
-proxy_wasm::main! {{
-    // Envoy filters by its own level. This call also turns a panic into a log line.
-    proxy_wasm::set_log_level(LogLevel::Debug);
-    proxy_wasm::set_root_context(|context| Box::new(root::Root::new(context)));
-}}
+proxy_wasm::main! {{ impersonation_envoy::start::<worker::Worker>() }}

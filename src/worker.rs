@@ -32,7 +32,7 @@ pub(crate) struct Worker {
     /// The number of the root context.
     root: u32,
     pub(crate) host: Rc<Envoy>,
-    pub(crate) service: Option<Rc<Service>>,
+    pub(crate) service: Rc<Service>,
     /// Envoy is calling the root context at this moment.
     in_root: Cell<bool>,
     /// A call that the root context is to send.
@@ -45,7 +45,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(root: u32, host: Rc<Envoy>, service: Option<Rc<Service>>) -> Self {
+    pub(crate) fn new(root: u32, host: Rc<Envoy>, service: Rc<Service>) -> Self {
         Self {
             root,
             host,

@@ -6,6 +6,8 @@
     reason = "a test that overflows or slices wrongly fails, and that is all it does"
 )]
 
+#[path = "world/guarded_in_envoy.rs"]
+mod guarded;
 #[path = "mod.rs"]
 mod rules;
 #[path = "world/in_envoy.rs"]

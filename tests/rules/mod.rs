@@ -17,6 +17,7 @@ mod documents;
 mod events;
 mod exchange;
 mod flow;
+mod guard;
 mod impersonations;
 #[expect(clippy::duplicate_mod, reason = "the same holds with the other store")]
 #[path = "impersonations/mod.rs"]

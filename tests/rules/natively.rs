@@ -6,6 +6,8 @@
     reason = "a test that overflows or slices wrongly fails, and that is all it does"
 )]
 
+#[path = "world/guarded_natively.rs"]
+mod guarded;
 #[path = "mod.rs"]
 mod rules;
 #[path = "world/natively.rs"]

@@ -10,6 +10,7 @@
 //! exchanges natively.
 
 mod audit;
+mod audit_log;
 mod bearer;
 mod certificate;
 pub mod claims;

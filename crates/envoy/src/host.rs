@@ -110,17 +110,6 @@ pub fn header(map: MapType, name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(map, name).ok().flatten()
 }
 
-/// Returns the raw values of all header fields with this name, in small letters.
-pub fn header_fields(map: MapType, name: &str) -> Vec<Vec<u8>> {
-    let mut values = Vec::new();
-    visit_headers(map, &mut |known, value| {
-        if known == name.as_bytes() {
-            values.push(value.to_vec());
-        }
-    });
-    values
-}
-
 /// Returns a property of the connection to the client.
 pub fn connection_property(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_property(vec!["connection", name]).ok().flatten()

@@ -10,8 +10,12 @@ mod background;
 mod crypto;
 pub mod host;
 mod metrics;
+mod root;
+mod shown;
 mod stream;
 
 pub use background::Background;
 pub use crypto::ForeignFunctions;
+pub use root::{Plugin, start};
+pub use shown::{SendsCalls, Shown, action};
 pub use stream::HeldStream;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use impersonation_core::fakes::{Etcd, FakeApiRequest, FakeHost, START, jwt_metadata};
+use impersonation_core::fakes::{Etcd, FakeHost, FakeStream, START, jwt_metadata};
 use impersonation_core::guard::Guard;
 use impersonation_core::issuer::Service;
 use impersonation_core::step::{Call, CallFailure, GrpcStatus, Reply};
@@ -453,8 +453,11 @@ pub(crate) fn etcd(data: &[u8]) {
 }
 
 /// A request as it passes the guard.
-fn passing(path: &[u8], method: &[u8], metadata: Vec<u8>) -> FakeApiRequest {
-    FakeApiRequest::new(&[(":path", path), (":method", method)], metadata)
+fn passing(path: &[u8], method: &[u8], metadata: Vec<u8>) -> FakeStream {
+    let headers = [(":path".to_owned(), path.to_vec()), (":method".to_owned(), method.to_vec())];
+    let shown = FakeStream::default().with_metadata(metadata);
+    shown.request_headers.replace(headers.into());
+    shown
 }
 
 fn a_guard() -> Guard {

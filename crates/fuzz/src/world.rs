@@ -30,7 +30,7 @@ pub(crate) fn play(
 ) -> Option<Sent> {
     let Request { method, path, headers, body, answer } = request;
     let shown = FakeStream::new(method, path, headers.iter().copied(), body);
-    let mut stream = Stream::new(Some(Rc::clone(service)), Rc::clone(host) as Rc<dyn Host>);
+    let mut stream = Stream::new(Rc::clone(service), Rc::clone(host) as Rc<dyn Host>);
     let is_answered = |flow| {
         let answered = shown.answered.borrow().is_some();
         assert_eq!(flow == Flow::Pause, answered, "held back for ever, or answered and let go");

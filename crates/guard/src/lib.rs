@@ -9,30 +9,16 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::guard::{ApiRequest, Guard, TICK};
-use impersonation_core::host::{Host, Level};
+use impersonation_core::config::ConfigError;
+use impersonation_core::guard::{Guard, TICK};
+use impersonation_core::host::Host;
 use impersonation_core::step::StreamEvent;
-use impersonation_core::stream::Flow;
 use impersonation_envoy::host::{self, CallId, Envoy};
-use impersonation_envoy::{Background, ForeignFunctions, HeldStream};
-use proxy_wasm::traits::{Context, HttpContext, RootContext};
-use proxy_wasm::types::{Action, ContextType, LogLevel, MapType};
+use impersonation_envoy::{Background, ForeignFunctions, HeldStream, Plugin, Shown, action, start};
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::Action;
 
-proxy_wasm::main! {{
-    // Envoy filters by its own log level. This call also turns a panic into a log line.
-    proxy_wasm::set_log_level(LogLevel::Debug);
-    proxy_wasm::set_root_context(|context| Box::new(Root { context, ticked: false, worker: None }));
-}}
-
-/// The first tick comes soon. Only a VM that stays in use receives it.
-const FIRST_TICK: Duration = Duration::from_millis(1);
-
-/// The configured plugin in one VM.
-struct Root {
-    context: u32,
-    ticked: bool,
-    worker: Option<Rc<Worker>>,
-}
+proxy_wasm::main! {{ start::<Worker>() }}
 
 /// The state that the contexts of one VM share.
 struct Worker {
@@ -51,78 +37,49 @@ impl Worker {
     }
 }
 
-impl Context for Root {
-    fn on_grpc_call_response(&mut self, call: u32, status: u32, body_size: usize) {
-        let reply = host::grpc_reply(status, body_size);
-        if let Some(worker) = &self.worker {
-            worker.background.reply(CallId::Grpc(call), reply);
-        }
-    }
+impl Plugin for Worker {
+    const TICK: Duration = TICK;
 
-    fn on_grpc_stream_message(&mut self, stream: u32, message_size: usize) {
-        if let Some(worker) = &self.worker {
-            worker.on_stream(worker.stream.message(stream, message_size));
-        }
-    }
-
-    fn on_grpc_stream_close(&mut self, stream: u32, status: u32) {
-        if let Some(worker) = &self.worker {
-            worker.on_stream(worker.stream.closed(stream, status));
-        }
-    }
-}
-
-impl RootContext for Root {
-    fn on_configure(&mut self, plugin_configuration_size: usize) -> bool {
-        let bytes = host::plugin_configuration(plugin_configuration_size);
-        let host = Rc::new(Envoy::default());
+    fn configure(root: u32, host: &Rc<Envoy>, bytes: &[u8]) -> Result<Self, ConfigError> {
         let variable = |name: &str| std::env::var(name).ok();
-        match Guard::configure(&bytes, host.now(), &variable, || Some(Box::new(ForeignFunctions))) {
-            Ok(guard) => {
-                guard.introduce(&*host);
-                let (guard, background) = (Rc::new(guard), Background::new(self.context));
-                let stream = HeldStream::new(self.context);
-                self.worker = Some(Rc::new(Worker { host, guard, background, stream }));
-                self.ticked = false;
-                host::tick_every(FIRST_TICK);
-                true
-            }
-            Err(error) => {
-                for problem in &error.problems {
-                    host::log(Level::Error, &format!("configuration refused: {problem}"));
-                }
-                false
-            }
+        let native = || Some(Box::new(ForeignFunctions) as Box<_>);
+        let guard = Rc::new(Guard::configure(bytes, host.now(), &variable, native)?);
+        guard.introduce(&**host);
+        let (background, stream) = (Background::new(root), HeldStream::new(root));
+        Ok(Self { host: Rc::clone(host), guard, background, stream })
+    }
+
+    fn http_context(self: &Rc<Self>, context: u32) -> Box<dyn HttpContext> {
+        Box::new(Http { worker: Rc::clone(self), context })
+    }
+
+    fn on_tick(self: &Rc<Self>) {
+        self.guard.on_tick(&*self.host, &Shown(()), &host::act_for);
+        if let Some(action) = self.guard.tend_watch(&*self.host) {
+            self.on_stream(self.stream.perform(&action));
+        }
+        let host: Rc<dyn Host> = self.host.clone();
+        if let Some(step) = self.guard.follow(&host) {
+            self.background.run(step);
         }
     }
 
-    fn on_tick(&mut self) {
-        if !std::mem::replace(&mut self.ticked, true) {
-            host::tick_every(TICK);
-        }
-        let Some(worker) = &self.worker else { return };
-        worker.guard.on_tick(&*worker.host, &Live, &host::act_for);
-        if let Some(action) = worker.guard.tend_watch(&*worker.host) {
-            worker.on_stream(worker.stream.perform(&action));
-        }
-        let host: Rc<dyn Host> = worker.host.clone();
-        if let Some(step) = worker.guard.follow(&host) {
-            worker.background.run(step);
-        }
+    fn on_grpc_reply(self: &Rc<Self>, call: u32, status: u32, size: usize) {
+        self.background.reply(CallId::Grpc(call), host::grpc_reply(status, size));
     }
 
-    fn create_http_context(&self, context: u32) -> Option<Box<dyn HttpContext>> {
-        Some(Box::new(Http { worker: self.worker.clone(), context }))
+    fn on_stream_message(&self, stream: u32, size: usize) {
+        self.on_stream(self.stream.message(stream, size));
     }
 
-    fn get_type(&self) -> Option<ContextType> {
-        Some(ContextType::HttpContext)
+    fn on_stream_close(&self, stream: u32, status: u32) {
+        self.on_stream(self.stream.closed(stream, status));
     }
 }
 
 /// One request.
 struct Http {
-    worker: Option<Rc<Worker>>,
+    worker: Rc<Worker>,
     context: u32,
 }
 
@@ -130,57 +87,14 @@ impl Context for Http {}
 
 impl HttpContext for Http {
     fn on_http_request_headers(&mut self, _num_headers: usize, _end_of_stream: bool) -> Action {
-        let Some(worker) = &self.worker else {
-            // Envoy drops a plugin that refused its configuration. If it asks one all the same,
-            // refuse.
-            host::respond(503, &[], &[], "impersonation_unconfigured");
-            return Action::Pause;
-        };
-        match worker.guard.on_request_headers(&*worker.host, &Live, self.context) {
-            Flow::Continue => Action::Continue,
-            Flow::Pause => Action::Pause,
-        }
+        let Worker { guard, host, .. } = &*self.worker;
+        action(guard.on_request_headers(&**host, &Shown(()), self.context))
     }
 }
 
 /// Envoy deletes the context when the stream ends.
 impl Drop for Http {
     fn drop(&mut self) {
-        if let Some(worker) = &self.worker {
-            worker.guard.on_end(self.context);
-        }
-    }
-}
-
-/// The request that Envoy's current callback is about.
-struct Live;
-
-impl ApiRequest for Live {
-    fn metadata(&self) -> Vec<u8> {
-        host::metadata()
-    }
-
-    fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
-        host::visit_headers(MapType::HttpRequestHeaders, see);
-    }
-
-    fn connection_property(&self, name: &str) -> Option<Vec<u8>> {
-        host::connection_property(name)
-    }
-
-    fn set_header(&self, name: &str, value: &str) {
-        host::set_header(MapType::HttpRequestHeaders, name, value);
-    }
-
-    fn remove_header(&self, name: &str) {
-        host::remove_header(MapType::HttpRequestHeaders, name);
-    }
-
-    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
-        host::respond(status, headers, body, details);
-    }
-
-    fn set_filter_state(&self, name: &str, value: &str) {
-        host::set_filter_state(name, value);
+        self.worker.guard.on_end(self.context);
     }
 }

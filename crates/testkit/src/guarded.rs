@@ -304,20 +304,7 @@ impl Guarded {
 
     /// Begins an impersonation. Returns `None` if the store is out of reach.
     pub fn try_begin(&self, parties: &Parties) -> Option<Begun> {
-        let minted = self.send_to_filter(&parties.mint_request(&json!({})));
-        if minted.status == 503 {
-            return None;
-        }
-        assert_eq!(minted.status, 201, "{minted:?}");
-        let form = parties.exchange_form(&minted.member("subjectToken"));
-        let exchanged = self.send_to_filter(&exchange_request(&form));
-        if exchanged.status == 503 {
-            return None;
-        }
-        assert_eq!(exchanged.status, 200, "{exchanged:?}");
-        let access_token = exchanged.member("access_token");
-        let id = raw_part(&access_token, 1)["txn"].as_str().unwrap().to_owned();
-        Some(Begun { id, access_token, backend: backend(&parties.caller) })
+        try_begin(parties, |request| self.send_to_filter(request))
     }
 
     /// Ends the impersonations that `body` names, as an operator.
@@ -339,6 +326,25 @@ pub struct Begun {
     pub access_token: String,
     /// The access token of the backend that minted.
     pub backend: String,
+}
+
+/// Begins an impersonation through the filter to which `send` leads. Returns `None` if the store is
+/// out of reach.
+pub fn try_begin(parties: &Parties, send: impl Fn(&Request) -> Answer) -> Option<Begun> {
+    let minted = send(&parties.mint_request(&json!({})));
+    if minted.status == 503 {
+        return None;
+    }
+    assert_eq!(minted.status, 201, "{minted:?}");
+    let form = parties.exchange_form(&minted.member("subjectToken"));
+    let exchanged = send(&exchange_request(&form));
+    if exchanged.status == 503 {
+        return None;
+    }
+    assert_eq!(exchanged.status, 200, "{exchanged:?}");
+    let access_token = exchanged.member("access_token");
+    let id = raw_part(&access_token, 1)["txn"].as_str().unwrap().to_owned();
+    Some(Begun { id, access_token, backend: backend(&parties.caller) })
 }
 
 /// The claims of an access token that the filter issues. The token is issued in the future, so that

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use testkit::configuration::ORDERS;
 use testkit::guarded::{Begun, Guarded, Parties, operator, ordinary_token};
@@ -104,52 +104,4 @@ fn once_a_revocation_was_answered_no_request_passes_on_any_worker() {
         (answer.status == 200).then_some(begun)
     });
     assert!(!begun.id.is_empty());
-}
-
-#[test]
-fn a_refused_caller_is_told_that_the_impersonation_has_ended() {
-    let guarded = Guarded::lent(&json!({}));
-    let begun = guarded.begin(&Parties::new());
-    guarded.revoke(&json!({"all": true}));
-    let answer = guarded.send_as(&begun.access_token, Request::get("/orders"));
-    assert_eq!(answer.refusal(), (401, "invalid_token".into()));
-    let expected =
-        json!({"error": "invalid_token", "error_description": "the impersonation has ended"});
-    assert_eq!(answer.json(), expected);
-    let value = |name: &str| {
-        let (_, parameters) = answer.challenge();
-        parameters.into_iter().find_map(|(have, value)| (have == name).then_some(value))
-    };
-    assert_eq!(value("error").as_deref(), Some("invalid_token"));
-    let refused = "impersonation_guard_refusals_total.reason.ended";
-    assert_eq!(guarded.envoy.metric(refused), Some(1));
-}
-
-/// The guard and the filter are two modules, and each change of the configuration makes a new VM of
-/// the guard.
-#[test]
-fn a_new_guard_configuration_keeps_revocations_and_live_impersonations() {
-    let guarded = Guarded::lent(&json!({}));
-    let (ended, live) = (guarded.begin(&Parties::new()), guarded.begin(&Parties::new()));
-    delete(&guarded, &format!("/api/impersonations/{}", ended.id), &operator());
-    for default in ["allow", "read_only"] {
-        let configuration = testkit::guarded::guard_configuration(&json!({"default": default}));
-        guarded.envoy.update(testkit::guarded::guarded_listener(&configuration)).unwrap();
-        let status =
-            |begun: &Begun| guarded.send_as(&begun.access_token, Request::get("/orders")).status;
-        assert_eq!((status(&ended), status(&live)), (401, 200), "{default}");
-    }
-}
-
-/// A guard with another issuer or base path reads other revocations: those of a service that it
-/// does not know. Tokens that this service issued before the guard started are refused.
-#[test]
-fn revocations_belong_to_one_issuer_and_base_path() {
-    let guarded = Guarded::lent(&json!({}));
-    let begun = guarded.begin(&Parties::new());
-    let other: Value = json!({"base_path": "/tenant-a"});
-    let configuration = testkit::guarded::guard_configuration(&other);
-    guarded.envoy.update(testkit::guarded::guarded_listener(&configuration)).unwrap();
-    let answer = guarded.send_as(&begun.access_token, Request::get("/orders"));
-    assert_eq!(answer.refusal(), (401, "invalid_token".into()));
 }

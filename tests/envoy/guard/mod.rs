@@ -2,7 +2,6 @@
 
 mod binding;
 pub(super) mod bypass;
-mod claims;
 mod crashed;
 mod ended;
 mod etcd;
@@ -12,6 +11,5 @@ mod mesh;
 mod observed;
 mod ordinary;
 pub(super) mod proof;
-mod rules;
 mod streams;
 mod wrong_clocks;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use testkit::guarded::{ACTOR_HEADER, Guarded, ID_HEADER, ordinary_token};
+use testkit::guarded::{ACTOR_HEADER, Guarded, ID_HEADER, claims_with, ordinary_token, token};
 use testkit::http::{Answer, Connection, Request};
 use testkit::server::{Received, pattern};
 use testkit::{Findings, http2, wait_for};
@@ -107,7 +107,7 @@ fn any_request(random: &mut fastrand::Rng, token: &str) -> Request {
 }
 
 /// Checks the access log, which has this many lines: the guard leaves its decision there.
-pub(super) fn assert_none_entered_the_guard(guarded: &Guarded, requests: usize) {
+fn assert_none_entered_the_guard(guarded: &Guarded, requests: usize) {
     let lines = wait_for("the access log", || {
         Some(guarded.envoy.access_log()).filter(|lines| lines.len() == requests)
     });
@@ -157,4 +157,15 @@ fn a_caller_without_a_token_gets_the_answer_of_jwt_authn() {
         assert_eq!(with.0, 401);
         assert_eq!(with, without);
     }
+}
+
+/// A token with an `act` and without `txn` is not one of this filter: see `docs/guard.md`.
+#[test]
+fn the_guard_ignores_a_token_without_txn() {
+    let guarded = Guarded::lent(&json!({"default": "deny"}));
+    for token in [ordinary_token(), token(&claims_with(&json!({"txn": null})))] {
+        let answer = guarded.send_as(&token, Request::post("/orders").body("x"));
+        assert_eq!(answer.status, 200);
+    }
+    assert_none_entered_the_guard(&guarded, 2);
 }

@@ -59,7 +59,7 @@ impl World {
     pub(crate) fn send(&self, request: &Request) -> Answer {
         let before = (self.host.events.borrow().len(), self.host.debugged.borrow().len());
         let host = Rc::clone(&self.host) as Rc<dyn Host>;
-        let mut stream = Stream::new(Some(Rc::clone(&self.service.borrow())), host);
+        let mut stream = Stream::new(Rc::clone(&self.service.borrow()), host);
         let body = match &request.body {
             Body::None => Vec::new(),
             Body::Sized(body) => body.clone(),
@@ -92,13 +92,7 @@ impl World {
         assert!(explained || !refused, "nothing for the operator about {request:?}");
         drop(events);
         self.tick();
-        let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
-        Answer {
-            status: answer.status,
-            headers: answer.headers.into_iter().map(|(name, value)| (name, text(value))).collect(),
-            body: answer.body,
-            trailers: Vec::new(),
-        }
+        answer_of(answer.status, answer.headers, answer.body)
     }
 
     /// Asks the identity gateway, and shows the filter its answer.
@@ -169,6 +163,11 @@ impl World {
         found.unwrap_or_else(|| panic!("no server {cluster}"))
     }
 
+    /// Returns the host of the worker, on which a guard may stand, too.
+    pub(crate) fn host(&self) -> &Rc<FakeHost> {
+        &self.host
+    }
+
     /// Moves the filter's clock on, or back.
     pub(crate) fn advance(&self, seconds: i64) {
         let by = Duration::from_secs(seconds.unsigned_abs());
@@ -234,7 +233,15 @@ fn configured(host: &FakeHost, configuration: &Configuration) -> Result<Rc<Servi
     Ok(Rc::new(service))
 }
 
-fn received(method: &str, target: &str, headers: Headers, body: Vec<u8>) -> Received {
+/// Returns an answer as a client reads it.
+pub(crate) fn answer_of(status: u16, headers: Headers, body: Vec<u8>) -> Answer {
+    let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
+    let headers = headers.into_iter().map(|(name, value)| (name, text(value))).collect();
+    Answer { status, headers, body, trailers: Vec::new() }
+}
+
+/// Returns a request as a server keeps it.
+pub(crate) fn received(method: &str, target: &str, headers: Headers, body: Vec<u8>) -> Received {
     Received {
         index: 0,
         at: Instant::now(),

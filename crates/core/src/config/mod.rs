@@ -42,6 +42,8 @@ mod wire;
 
 use std::fmt;
 
+use crate::host::{Host, Level};
+
 pub use binding::CertificateUse;
 pub use etcd::EtcdSettings;
 pub use filter::Config;
@@ -83,6 +85,15 @@ pub(crate) use wire::WireError;
 pub struct ConfigError {
     /// Each problem, with its path.
     pub problems: Vec<Problem>,
+}
+
+impl ConfigError {
+    /// Tells the operator why the configuration was refused.
+    pub fn log(&self, host: &dyn Host) {
+        for problem in &self.problems {
+            host.log(Level::Error, &format!("configuration refused: {problem}"));
+        }
+    }
 }
 
 impl std::error::Error for ConfigError {}

@@ -9,14 +9,14 @@
     reason = "a fake that panics fails a test, and is never shipped"
 )]
 
-mod api;
 mod etcd;
 mod host;
+mod metadata;
 mod shared_data;
 mod stream;
 
-pub use api::{FakeApiRequest, jwt_metadata, protobuf_struct, protobuf_value};
 pub use etcd::{Etcd, EtcdWatch, etcd_server, play_in_etcd};
 pub use host::{FakeHost, START};
+pub use metadata::{jwt_metadata, protobuf_struct, protobuf_value};
 pub use shared_data::EnvoyMap;
 pub use stream::{FakeStream, Headers, Sent, run};

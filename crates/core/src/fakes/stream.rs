@@ -1,5 +1,5 @@
-//! A stream as Envoy shows it to the filter, and the part of the plugin that sends calls and brings
-//! replies.
+//! A stream as Envoy shows it to filter and guard, and the part of the plugin that sends calls and
+//! brings replies.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::media_type;
 use crate::step::{Call, CallFailure, Progress, Reply, Step, WhenCallerLeaves};
-use crate::stream::{Flow, HttpStream, Stream};
+use crate::stream::{Flow, HttpRequest, HttpStream, Stream};
 
 /// Header fields in their order.
 pub type Headers = Vec<(String, Vec<u8>)>;
 
-/// An answer that the filter sent.
+/// An answer of the filter or of the guard.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Sent {
     pub status: u16,
@@ -33,12 +33,13 @@ impl Sent {
 pub struct FakeStream {
     pub request_headers: RefCell<Headers>,
     request_body: Vec<u8>,
+    metadata: Vec<u8>,
     /// The gateway's answer.
     pub response_headers: RefCell<Headers>,
     pub response_body: RefCell<Vec<u8>>,
-    /// The filter's answer.
+    /// The answer of the filter or of the guard.
     pub answered: RefCell<Option<Sent>>,
-    pub filter_state: RefCell<Vec<(String, String)>>,
+    pub filter_state: RefCell<BTreeMap<String, String>>,
     called: RefCell<Option<Call>>,
     /// The properties of the connection, by their names.
     pub connection: RefCell<BTreeMap<String, Vec<u8>>>,
@@ -59,6 +60,16 @@ impl FakeStream {
             request_body: body.to_vec(),
             ..Self::default()
         }
+    }
+
+    /// The stream, with the metadata that earlier filters have left.
+    pub fn with_metadata(self, metadata: Vec<u8>) -> Self {
+        Self { metadata, ..self }
+    }
+
+    /// Returns the status of the answer; `None` if the request goes on.
+    pub fn status(&self) -> Option<u16> {
+        self.answered.borrow().as_ref().map(|answer| answer.status)
     }
 
     /// Shows the request to the filter.
@@ -145,14 +156,18 @@ fn first(body: &[u8], len: usize) -> Vec<u8> {
     body.iter().take(len).copied().collect()
 }
 
-impl HttpStream for FakeStream {
+impl HttpRequest for FakeStream {
+    fn metadata(&self) -> Vec<u8> {
+        self.metadata.clone()
+    }
+
     fn request_header(&self, name: &str) -> Option<Vec<u8>> {
         find(&self.request_headers, name)
     }
 
-    fn request_header_fields(&self, name: &str) -> Vec<Vec<u8>> {
+    fn visit_request_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
         let headers = self.request_headers.borrow();
-        headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value.clone()).collect()
+        headers.iter().for_each(|(name, value)| see(name.as_bytes(), value));
     }
 
     fn connection_property(&self, name: &str) -> Option<Vec<u8>> {
@@ -167,6 +182,26 @@ impl HttpStream for FakeStream {
         remove(&self.request_headers, name);
     }
 
+    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], _details: &str) {
+        assert!((200..600).contains(&status), "{status}");
+        for (name, value) in headers {
+            assert!(is_sendable(value), "{name}: {}", value.escape_ascii());
+            if *name == "content-type" && !body.is_empty() && media_type::is_json(value) {
+                assert!(serde_json::from_slice::<Value>(body).is_ok(), "{}", body.escape_ascii());
+            }
+        }
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec()));
+        let answer = Sent { status, headers: headers.collect(), body: body.to_vec() };
+        assert!(self.answered.replace(Some(answer)).is_none(), "answered twice");
+    }
+
+    fn set_filter_state(&self, name: &str, value: &str) {
+        assert!(!value.chars().any(char::is_control), "{value:?}");
+        self.filter_state.borrow_mut().insert(name.to_owned(), value.to_owned());
+    }
+}
+
+impl HttpStream for FakeStream {
     fn request_body(&self, len: usize) -> Vec<u8> {
         first(&self.request_body, len)
     }
@@ -195,26 +230,8 @@ impl HttpStream for FakeStream {
         self.response_body.borrow_mut().splice(..size, body.iter().copied());
     }
 
-    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], _details: &str) {
-        assert!((200..600).contains(&status), "{status}");
-        for (name, value) in headers {
-            assert!(is_sendable(value), "{name}: {}", value.escape_ascii());
-            if *name == "content-type" && !body.is_empty() && media_type::is_json(value) {
-                assert!(serde_json::from_slice::<Value>(body).is_ok(), "{}", body.escape_ascii());
-            }
-        }
-        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec()));
-        let answer = Sent { status, headers: headers.collect(), body: body.to_vec() };
-        assert!(self.answered.replace(Some(answer)).is_none(), "answered twice");
-    }
-
     fn resume_request(&self) {
         panic!("no endpoint passes a request on after a call");
-    }
-
-    fn set_filter_state(&self, name: &str, value: &str) {
-        assert!(!value.chars().any(char::is_control), "{value:?}");
-        self.filter_state.borrow_mut().push((name.to_owned(), value.to_owned()));
     }
 
     fn send(&self, call: &Call, _when_caller_leaves: WhenCallerLeaves) -> Result<(), CallFailure> {

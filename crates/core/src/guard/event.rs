@@ -9,11 +9,9 @@ use super::claims::Claims;
 use super::refusal::GuardRefusal;
 use super::rules::Decider;
 use super::streams::Watched;
+use crate::audit_log::legible;
 use crate::one_line::one_line;
 use crate::path::without_query;
-
-/// The most bytes of a caller's text that are logged.
-const MAX_LEN: usize = 256;
 
 /// The facts of a refusal.
 pub(super) struct RefusedCall<'h> {
@@ -118,9 +116,4 @@ impl fmt::Display for Decider {
             Self::Default => formatter.write_str("default"),
         }
     }
-}
-
-/// Returns the beginning of a caller's text, for the log.
-fn legible(bytes: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(bytes.get(..MAX_LEN).unwrap_or(bytes))
 }

@@ -27,10 +27,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::config::{AuditLog, ConfigError, GuardConfig, GuardNonces, GuardStore, Mode, decode};
+use crate::audit_log::{self, AccessLogEntry};
+use crate::config::{ConfigError, GuardConfig, GuardNonces, GuardStore, Mode, decode};
 use crate::dpop::{KeysOfHost, Nonces, Proofs, RequestOrigin};
-use crate::host::{Host, Level, UnixTime};
-use crate::http_stream::Flow;
+use crate::host::{Host, UnixTime};
+use crate::http_stream::{Flow, HttpRequest};
 use crate::jose::{NativeCrypto, host_verifies};
 use crate::metrics;
 use crate::path::{NormalPath, without_query};
@@ -52,32 +53,6 @@ use told::ToldHeaders;
 /// short enough that an impersonation that another Envoy ended is gone within a second, even on a
 /// busy machine.
 pub const TICK: Duration = FOLLOWED_EVERY;
-
-/// A request on its way to an API, as Envoy shows it.
-pub trait ApiRequest {
-    /// Returns the metadata that the filters before the guard have left, as an
-    /// `envoy.config.core.v3.Metadata`. Empty if there is none.
-    fn metadata(&self) -> Vec<u8>;
-
-    /// Calls `see` with the name and the value of each header field. Names are in lower case.
-    fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8]));
-
-    /// Returns a property of the connection, such as `sha256_peer_certificate_digest`.
-    fn connection_property(&self, name: &str) -> Option<Vec<u8>>;
-
-    /// Replaces a header field.
-    fn set_header(&self, name: &str, value: &str);
-
-    /// Removes a header field.
-    fn remove_header(&self, name: &str);
-
-    /// Answers in place of the API, and cuts off a response that has begun. `details` is the reason
-    /// that an access log prints.
-    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str);
-
-    /// Sets filter state, which an access log can print.
-    fn set_filter_state(&self, name: &str, value: &str);
-}
 
 /// The configured guard in one worker.
 pub struct Guard {
@@ -163,7 +138,7 @@ impl Guard {
     pub fn on_request_headers(
         &self,
         host: &dyn Host,
-        request: &dyn ApiRequest,
+        request: &dyn HttpRequest,
         stream: u32,
     ) -> Flow {
         self.seen.set(self.seen.get().saturating_add(1));
@@ -204,7 +179,7 @@ impl Guard {
 
     /// Ends the open streams of impersonations that have ended or expired. `act_for` makes
     /// `request` refer to the given stream.
-    pub fn on_tick(&self, host: &dyn Host, request: &dyn ApiRequest, act_for: &dyn Fn(u32)) {
+    pub fn on_tick(&self, host: &dyn Host, request: &dyn HttpRequest, act_for: &dyn Fn(u32)) {
         // Requests are added to the counter here, to keep the request path fast.
         host.add(metrics::GUARD_SEEN, self.seen.take());
         let now = host.now();
@@ -268,7 +243,7 @@ impl Guard {
     fn end_streams(
         &self,
         host: &dyn Host,
-        request: &dyn ApiRequest,
+        request: &dyn HttpRequest,
         act_for: &dyn Fn(u32),
         streams: Vec<(u32, Watched)>,
         because: &GuardRefusal,
@@ -294,7 +269,7 @@ impl Guard {
     fn on_ordinary_request(
         &self,
         host: &dyn Host,
-        request: &dyn ApiRequest,
+        request: &dyn HttpRequest,
         watched: &Watched,
         binding: Binding,
         told: &ToldHeaders<'_>,
@@ -318,7 +293,7 @@ impl Guard {
     fn look(
         &self,
         host: &dyn Host,
-        request: &dyn ApiRequest,
+        request: &dyn HttpRequest,
         watched: &Watched,
         claims: &Claims<'_>,
     ) -> Result<Decider, GuardRefusal> {
@@ -350,7 +325,7 @@ impl Guard {
     fn refuse(
         &self,
         host: &dyn Host,
-        request: &dyn ApiRequest,
+        request: &dyn HttpRequest,
         watched: &Watched,
         claims: Option<&Claims<'_>>,
         refusal: &GuardRefusal,
@@ -359,26 +334,26 @@ impl Guard {
         let happening = RefusedCall { watched, claims, refusal, enforced };
         let event = GuardEvent::of(&happening);
         request.set_filter_state("guard", event.guard());
-        match self.config.audit_log {
-            // In report mode the stream goes on: the entry of its end must not replace that of its
-            // beginning.
-            AuditLog::AccessLog if enforced || !refusal.is_of_an_open_stream() => {
-                request.set_filter_state("audit", &event.to_json());
-            }
-            AuditLog::AccessLog | AuditLog::Envoy => host.log(Level::Info, &event.to_json()),
-            AuditLog::Both => {
-                host.log(Level::Info, &event.to_json());
-                for (name, value) in event.members() {
-                    request.set_filter_state(name, value);
-                }
-            }
-        }
+        // In report mode the stream goes on: the event of its end must not replace that of its
+        // beginning.
+        let entry = if enforced || !refusal.is_of_an_open_stream() {
+            AccessLogEntry::Open
+        } else {
+            AccessLogEntry::TakesMembers
+        };
+        let log = self.config.audit_log;
+        audit_log::write(log, host, request, entry, &event.to_json(), event.members());
         self.turn_away(host, request, refusal)
     }
 
     /// Counts a refusal and answers, unless the mode is `report`. Returns true if the request goes
     /// on.
-    fn turn_away(&self, host: &dyn Host, request: &dyn ApiRequest, refusal: &GuardRefusal) -> bool {
+    fn turn_away(
+        &self,
+        host: &dyn Host,
+        request: &dyn HttpRequest,
+        refusal: &GuardRefusal,
+    ) -> bool {
         host.count(self.counter(refusal.reason()));
         // The VM that asks etcd logs its failures. Do not log them again for each request.
         if let GuardRefusal::Unknown(unknown @ Unknown::Host(_)) = refusal {

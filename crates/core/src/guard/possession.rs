@@ -10,7 +10,6 @@
 //! addresses, and for a `cnf` that it does not understand. A token that is bound to no key passes
 //! as if none of this existed.
 
-use super::ApiRequest;
 use super::claims::{Binding, authorization};
 use super::streams::Watched;
 use crate::certificate::{ClientCertificate, digest_of_connection};
@@ -18,6 +17,7 @@ use crate::config::CertificateSource;
 use crate::confirmation::Possession;
 use crate::dpop::{Presented, ProofError, Proofs};
 use crate::host::Host;
+use crate::http_stream::HttpRequest;
 use crate::path::without_query;
 use crate::secret::Digest;
 
@@ -51,7 +51,7 @@ impl KeyCheck {
     pub(super) fn check(
         &self,
         host: &dyn Host,
-        request: &dyn ApiRequest,
+        request: &dyn HttpRequest,
         watched: &Watched,
         binding: Binding,
     ) -> Result<(), NotHeld> {
@@ -99,7 +99,7 @@ impl KeyCheck {
         self.proofs.as_ref()?.nonce(host)
     }
 
-    fn certificate(&self, request: &dyn ApiRequest, watched: &Watched) -> Option<Digest> {
+    fn certificate(&self, request: &dyn HttpRequest, watched: &Watched) -> Option<Digest> {
         match self.certificates {
             CertificateSource::Connection => {
                 digest_of_connection(|name| request.connection_property(name))

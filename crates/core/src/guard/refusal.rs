@@ -3,11 +3,11 @@
 
 use std::fmt::Write as _;
 
-use super::ApiRequest;
 use super::claims::NoClaims;
 use super::possession::NotHeld;
 use super::rules::{Decider, Denied};
 use crate::dpop::ProofError;
+use crate::http_stream::HttpRequest;
 use crate::jose::HOST_KEY_ALGORITHMS;
 use crate::state::revocations::Unknown;
 
@@ -181,7 +181,7 @@ impl GuardRefusal {
     }
 
     /// Answers the request. `nonce` is for the client's next proof.
-    pub(super) fn respond(&self, request: &dyn ApiRequest, nonce: Option<String>) {
+    pub(super) fn respond(&self, request: &dyn HttpRequest, nonce: Option<String>) {
         let (error, told) = (self.error(), self.told());
         let scheme = if self.asks_for_proof() { "DPoP" } else { "Bearer" };
         let mut challenge =

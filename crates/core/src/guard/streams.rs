@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{ApiRequest, elsewhere};
+use super::elsewhere;
 use crate::certificate::FORWARDED_CERTIFICATE;
 use crate::host::UnixTime;
+use crate::http_stream::HttpRequest;
 
 const FORWARDED: &[u8] = FORWARDED_CERTIFICATE.as_bytes();
 
@@ -35,9 +36,9 @@ pub(super) struct Watched {
 impl Watched {
     /// Reads a request, and calls `see` with the names of its other header fields. Their values,
     /// secrets above all, are not read.
-    pub(super) fn read(request: &dyn ApiRequest, see: &mut dyn FnMut(&[u8])) -> Self {
+    pub(super) fn read(request: &dyn HttpRequest, see: &mut dyn FnMut(&[u8])) -> Self {
         let mut watched = Self { metadata: request.metadata(), ..Self::default() };
-        request.visit_headers(&mut |name, value| match name {
+        request.visit_request_headers(&mut |name, value| match name {
             b":method" => watched.own_method = value.to_vec(),
             b":path" => watched.target = value.to_vec(),
             b"x-request-id" => watched.request_id = value.to_vec(),

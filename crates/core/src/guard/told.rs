@@ -10,8 +10,9 @@ use std::borrow::Cow;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::claims::Claims;
-use super::{ApiRequest, elsewhere};
+use super::elsewhere;
 use crate::config::GuardHeaders;
+use crate::http_stream::HttpRequest;
 
 /// The headers to set on one request, and the caller's spellings to remove.
 pub(super) struct ToldHeaders<'g> {
@@ -38,13 +39,13 @@ impl<'g> ToldHeaders<'g> {
     }
 
     /// Sets the headers, after removing all that the caller sent under their names.
-    pub(super) fn tell(&self, request: &dyn ApiRequest, claims: Option<&Claims<'_>>) {
+    pub(super) fn tell(&self, request: &dyn HttpRequest, claims: Option<&Claims<'_>>) {
         for name in &self.forged {
-            request.remove_header(name);
+            request.remove_request_header(name);
         }
         let tell = |name: Option<&str>, value: Option<&str>| match (name, value) {
-            (Some(name), Some(value)) => request.set_header(name, &header_value(value)),
-            (Some(name), None) => request.remove_header(name),
+            (Some(name), Some(value)) => request.set_request_header(name, &header_value(value)),
+            (Some(name), None) => request.remove_request_header(name),
             (None, _) => {}
         };
         tell(self.names.id.as_deref(), claims.map(|claims| claims.id));

@@ -48,5 +48,5 @@ pub use endpoints::{Endpoint, Purpose};
 pub use page::BuiltPage;
 pub use request::{Body, Head, MAX_BODY};
 
-pub use service::Service;
+pub use service::{Service, TICK};
 pub(crate) use stand_in::MAX_DOCUMENT;

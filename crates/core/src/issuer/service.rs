@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::documents::Documents;
 use super::events::Inbox;
@@ -22,6 +23,9 @@ use crate::state::remote::RemoteFailure;
 use crate::state::storage::Store;
 use crate::step::{Step, Task};
 use crate::upstream::{RemoteKeySet, Upstream};
+
+/// The interval of the background work.
+pub const TICK: Duration = Duration::from_secs(1);
 
 /// A service that is ready to answer. Its caches live as long as the service does: a changed
 /// configuration starts with empty caches, so nothing that was verified by the old rules counts as

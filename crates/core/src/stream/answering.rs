@@ -1,5 +1,6 @@
 //! Sends the filter's answer, also to a caller that speaks gRPC.
 
+use crate::host::Host;
 use crate::http_stream::HttpStream;
 use crate::issuer::Answer;
 use crate::step::Response;
@@ -27,5 +28,18 @@ pub(super) fn restore_status(http: &dyn HttpStream, status: u16) {
         }
         let status = if status < 400 { 415 } else { status };
         http.set_response_header(":status", &status.to_string());
+    }
+}
+
+/// Tells the operator about an answer, beside its event.
+pub(super) fn tell_operator(host: &dyn Host, answer: &Answer) {
+    if let Some(alarm) = &answer.alarm {
+        host.warn(&alarm.to_json());
+    }
+    if let Some(explanation) = &answer.explanation {
+        host.debug(explanation);
+    }
+    if let Some(counter) = answer.counter {
+        host.count(counter.into());
     }
 }

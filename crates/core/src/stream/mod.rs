@@ -6,18 +6,17 @@
 
 mod answering;
 mod merging;
-mod recording;
 
 use std::cell::LazyCell;
 use std::rc::Rc;
 
 use self::merging::Merge;
-use self::recording::StreamEnding;
 use crate::audit::{AuditEvent, Trail};
+use crate::audit_log::{self, AccessLogEntry, legible};
 use crate::certificate::{ClientCertificate, FORWARDED_CERTIFICATE};
-use crate::config::{AuditLog, CertificateSource};
+use crate::config::CertificateSource;
 use crate::host::Host;
-pub use crate::http_stream::{Flow, HttpStream};
+pub use crate::http_stream::{Flow, HttpRequest, HttpStream};
 use crate::issuer::{
     Answer, Body, Dispatch, Head, MAX_BODY, MAX_DOCUMENT, Outcome, Route, Service, dispatch,
 };
@@ -27,7 +26,7 @@ use crate::step::{Progress, Reply, Step, Task};
 
 /// An HTTP stream.
 pub struct Stream {
-    service: Option<Rc<Service>>,
+    service: Rc<Service>,
     host: Rc<dyn Host>,
     state: State,
     /// The request is a `HEAD`: only the header fields of a document are wanted (RFC 9110 §9.3.2).
@@ -57,9 +56,8 @@ enum State {
 }
 
 impl Stream {
-    /// Makes the stream of a request that Envoy has not shown yet. Without a service every request
-    /// passes through.
-    pub const fn new(service: Option<Rc<Service>>, host: Rc<dyn Host>) -> Self {
+    /// Makes the stream of a request that Envoy has not shown yet.
+    pub const fn new(service: Rc<Service>, host: Rc<dyn Host>) -> Self {
         Self {
             service,
             host,
@@ -74,7 +72,7 @@ impl Stream {
 
     /// Handles the header fields of the request.
     pub fn on_request_headers(&mut self, http: &dyn HttpStream, end_of_stream: bool) -> Flow {
-        let Some(service) = self.service.clone() else { return Flow::Continue };
+        let service = &self.service;
         let path = http.request_header(":path").unwrap_or_default();
         let method = LazyCell::new(|| http.request_header(":method").unwrap_or_default());
         let Some(route) = Route::find(&service.config.paths, &method, &path) else {
@@ -86,7 +84,8 @@ impl Stream {
         let accept_encoding =
             if route.is_to_page() { http.request_header("accept-encoding") } else { None };
         let head = Head {
-            request_id: legible(http, "x-request-id"),
+            request_id: legible(&http.request_header("x-request-id").unwrap_or_default())
+                .into_owned(),
             traceparent: printable(http, "traceparent"),
             method: method.to_vec(),
             path,
@@ -105,7 +104,7 @@ impl Stream {
             self.state = State::ReadingBody(route, Box::new(head));
             return Flow::Pause;
         }
-        self.dispatch(http, &service, route, head, Body::Whole(Vec::new()))
+        self.dispatch(http, route, head, Body::Whole(Vec::new()))
     }
 
     /// Handles the request body, of which `size` bytes have arrived.
@@ -117,7 +116,6 @@ impl Stream {
     ) -> Flow {
         match self.take() {
             State::ReadingBody(route, head) if end_of_stream || size > MAX_BODY => {
-                let Some(service) = self.service.clone() else { return Flow::Continue };
                 let bytes = http.request_body(size.min(MAX_BODY));
                 // The host shows less than it announced. The filter cannot rule out that the
                 // request is its own, so it must not let the request pass.
@@ -126,7 +124,7 @@ impl Stream {
                     return Flow::Pause;
                 }
                 let body = if size > MAX_BODY { Body::TooLong(bytes) } else { Body::Whole(bytes) };
-                self.dispatch(http, &service, route, *head, body)
+                self.dispatch(http, route, *head, body)
             }
             state @ (State::PassingThrough | State::AwaitingDocument(_)) => {
                 self.stay(state, Flow::Continue)
@@ -213,7 +211,7 @@ impl Stream {
                     self.caller_has_left = true;
                     return true;
                 }
-                None => self.record(http, &trail.abandoned(), StreamEnding::Now),
+                None => self.record(http, &trail.abandoned(), AccessLogEntry::TakesMembers),
             }
         }
         false
@@ -228,19 +226,12 @@ impl Stream {
         flow
     }
 
-    fn dispatch(
-        &mut self,
-        http: &dyn HttpStream,
-        service: &Rc<Service>,
-        route: Route,
-        head: Head,
-        body: Body,
-    ) -> Flow {
+    fn dispatch(&mut self, http: &dyn HttpStream, route: Route, head: Head, body: Body) -> Flow {
         self.complete_at = self.host.micros();
-        match dispatch(service, Rc::clone(&self.host), route, head, body) {
+        match dispatch(&self.service, Rc::clone(&self.host), route, head, body) {
             Dispatch::PassThrough => self.stay(State::PassingThrough, Flow::Continue),
             Dispatch::Merge(document, if_none_match) => {
-                let service = Rc::clone(service);
+                let service = Rc::clone(&self.service);
                 let merge = Merge::new(service, document, if_none_match, self.head_only);
                 merge.ask_for_whole_document(http);
                 self.stay(State::AwaitingDocument(merge), Flow::Continue)
@@ -270,7 +261,7 @@ impl Stream {
                 State::Answered
             }
             Progress::Stopped if self.caller_has_left => {
-                self.record(http, &trail.abandoned(), StreamEnding::Before);
+                self.record(http, &trail.abandoned(), AccessLogEntry::Printed);
                 State::Answered
             }
             Progress::Stopped => {
@@ -284,24 +275,26 @@ impl Stream {
     /// Records an answer, and sends it if the caller is still there.
     fn finish(&mut self, http: &dyn HttpStream, answer: &Answer) {
         if let Some(event) = &answer.event {
-            let ending =
-                if self.caller_has_left { StreamEnding::Before } else { StreamEnding::Later };
-            self.record(http, event, ending);
+            let entry =
+                if self.caller_has_left { AccessLogEntry::Printed } else { AccessLogEntry::Open };
+            self.record(http, event, entry);
             if event.is_granted_exchange() {
                 let took = self.host.micros().saturating_sub(self.complete_at);
                 self.host.record(metrics::EXCHANGE_DURATION, took);
             }
         }
-        recording::tell_operator(&*self.host, answer);
+        answering::tell_operator(&*self.host, answer);
         if !self.caller_has_left {
             self.sent = self.grpc.then_some(answer.response.status);
             answering::answer(http, answer);
         }
     }
 
-    fn record(&self, http: &dyn HttpStream, event: &AuditEvent, ending: StreamEnding) {
-        let log = self.service.as_ref().map_or(AuditLog::Both, |service| service.config.audit_log);
-        recording::record(log, &*self.host, http, event, ending);
+    /// Writes an event to the audit log, and counts it.
+    fn record(&self, http: &dyn HttpStream, event: &AuditEvent, entry: AccessLogEntry) {
+        let log = self.service.config.audit_log;
+        audit_log::write(log, &*self.host, http, entry, &event.to_json(), event.members());
+        self.host.count(event.counter());
     }
 
     /// Answers with the gateway's last good document, or lets the gateway's answer go on.
@@ -335,10 +328,4 @@ fn printable(http: &dyn HttpStream, name: &str) -> Option<String> {
     let value = String::from_utf8(http.request_header(name)?).ok()?;
     let printable = value.len() <= 256 && value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     printable.then_some(value)
-}
-
-/// Returns the first 256 bytes of a request header as text, for the audit log.
-fn legible(http: &dyn HttpStream, name: &str) -> String {
-    let value = http.request_header(name).unwrap_or_default();
-    String::from_utf8_lossy(value.get(..256).unwrap_or(&value)).into_owned()
 }

@@ -71,11 +71,20 @@ fn start_without_filter(etcd: &Etcd, members: &Value) -> Guarded {
 
 /// Starts guard and filter before an API that answers.
 fn start(etcd: &Etcd, members: &Value) -> Guarded {
+    start_by(etcd, members, |bootstrap| bootstrap)
+}
+
+/// Starts guard and filter in an Envoy with a clock that can be set.
+fn start_with_clock(etcd: &Etcd, members: &Value) -> Guarded {
+    start_by(etcd, members, Bootstrap::with_clock)
+}
+
+fn start_by(etcd: &Etcd, members: &Value, change: fn(Bootstrap) -> Bootstrap) -> Guarded {
     let api = api();
     let filter = Filter::from(&filter_configuration().with("/store", store()));
     let listener = guarded_listener(&configuration(members));
     let bootstrap = Guarded::bootstrap_with(listener, filter, api.address).cluster(cluster(etcd));
-    let guarded = Guarded { envoy: bootstrap.workers(2).start(), api };
+    let guarded = Guarded { envoy: change(bootstrap.workers(2)).start(), api };
     wait_until_it_passes(&guarded, &guarded.begin(&Parties::new()));
     guarded
 }

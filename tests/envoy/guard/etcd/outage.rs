@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::super::streams::drain;
 use super::{
-    assert_ordinary_users_go_on, end, get, start, start_without_filter, status, token_of_etcd,
-    wait_until_it_has_ended, wait_until_it_passes, without_filter,
+    assert_ordinary_users_go_on, end, get, start, start_with_clock, start_without_filter, status,
+    token_of_etcd, wait_until_it_has_ended, wait_until_it_passes, without_filter,
 };
 use testkit::etcd::Etcd;
 use testkit::guarded::{Begun, Parties, ordinary_token};
@@ -19,16 +19,18 @@ const AGE: &str = "impersonation_guard_revocations_age_seconds";
 #[test]
 fn without_etcd_only_impersonations_are_refused_and_only_after_max_staleness() {
     let etcd = Etcd::start();
-    let guarded = start(&etcd, &json!({"max_staleness": "2s"}));
+    let guarded = start_with_clock(&etcd, &json!({"max_staleness": "10m"}));
     let [ended, live] = [(); 2].map(|()| guarded.begin(&Parties::new()));
     end(&guarded, &ended);
     assert_eq!(status(&guarded, &ended), 401);
-    for gone in ["stopped", "killed"] {
+    for (gone, ahead) in [("stopped", 601), ("killed", 1202)] {
         if gone == "stopped" {
             etcd.stop();
         } else {
             etcd.kill();
         }
+        assert_eq!(status(&guarded, &live), 200, "{gone}");
+        guarded.envoy.clock().set(ahead);
         let answer = wait_for("the revocations to be stale", || {
             let answer = get(&guarded, &live);
             assert!(matches!(answer.status, 200 | 503), "{gone}: {answer:?}");
@@ -44,7 +46,7 @@ fn without_etcd_only_impersonations_are_refused_and_only_after_max_staleness() {
             assert_eq!(connection.send(&request(&live.access_token)).status, 503, "{gone}");
             assert_eq!(connection.send(&request(&ordinary_token())).status, 200, "{gone}");
         }
-        wait_for("the age to be told", || (guarded.envoy.metric(AGE) >= Some(2)).then_some(()));
+        wait_for("the age to be told", || (guarded.envoy.metric(AGE) >= Some(600)).then_some(()));
         if gone == "stopped" {
             etcd.go_on();
         } else {
@@ -52,7 +54,7 @@ fn without_etcd_only_impersonations_are_refused_and_only_after_max_staleness() {
         }
         wait_until_it_passes(&guarded, &live);
         assert_eq!(status(&guarded, &ended), 401, "{gone}: an ended impersonation");
-        wait_for("the age to be small", || (guarded.envoy.metric(AGE) < Some(2)).then_some(()));
+        wait_for("the age to be small", || (guarded.envoy.metric(AGE) < Some(600)).then_some(()));
     }
     let refused = "impersonation_guard_refusals_total.reason.revocations_stale";
     assert!(guarded.envoy.metric(refused) >= Some(4));

@@ -182,7 +182,7 @@ impl Gateway {
 
     /// A stream of this worker.
     pub(crate) fn stream(&self) -> Stream {
-        Stream::new(Some(Rc::clone(&self.service)), Rc::clone(&self.world) as Rc<dyn Host>)
+        Stream::new(Rc::clone(&self.service), Rc::clone(&self.world) as Rc<dyn Host>)
     }
 
     /// Plays a request to its end. Returns `None` if it goes on to the identity gateway.

@@ -4,31 +4,30 @@ use serde_json::{Value, json};
 
 use testkit::Findings;
 use testkit::gateway::now;
-use testkit::guarded::{
-    ACTOR_HEADER, Guarded, ID_HEADER, claims, claims_with, filter_configuration,
-    guard_configuration, guarded_listener, token,
-};
+use testkit::guarded::{ACTOR_HEADER, ID_HEADER, claims, claims_with, guard_configuration, token};
 use testkit::http::Request;
+
+use crate::guarded::Api;
 
 const DENIED: u16 = 403;
 
 /// A request to the API, and its status.
 type Case = (&'static str, &'static str, Value, u16);
 
-fn run(guarded: &Guarded, cases: &[Case]) {
+fn run(api: &Api, cases: &[Case]) {
     let mut findings = Findings::default();
     for (method, target, changes, status) in cases {
         let request = Request::new(method, target);
-        let answer = guarded.send_as(&token(&claims_with(changes)), request);
+        let answer = api.send_as(&token(&claims_with(changes)), request);
         let case = format!("{method} {target} {changes}");
         findings.expect(&case, &answer.status, status);
-        findings.expect(&case, &guarded.reached(&answer), &(*status == 200));
+        findings.expect(&case, &api.received_for(&answer).is_some(), &(*status == 200));
     }
 }
 
 #[test]
 fn without_rules_an_impersonation_can_read_but_not_write() {
-    let guarded = Guarded::lent(&json!({}));
+    let api = Api::start(&json!({}));
     let nobody = || json!({"act": null});
     #[rustfmt::skip]
     let cases = [
@@ -44,28 +43,28 @@ fn without_rules_an_impersonation_can_read_but_not_write() {
         ("PROPFIND", "/orders",      json!({}), DENIED),
         ("POST",    "/orders",       nobody(),  DENIED),
     ];
-    run(&guarded, &cases);
+    run(&api, &cases);
 }
 
 /// A client may ask for less scope than it could have.
 #[test]
 fn a_rule_that_less_scope_escapes_causes_a_warning() {
     let rules = json!([{"path": "/orders", "scopes": ["orders:write"], "action": "deny"}]);
-    let guarded = Guarded::lent(&json!({}));
+    let api = Api::start(&json!({}));
     let configuration = guard_configuration(&json!({"rules": rules}));
-    guarded.envoy.update(guarded_listener(&configuration)).unwrap();
+    api.update(&configuration).unwrap();
     let cases = [
         ("GET", "/orders", json!({}), DENIED),
         ("GET", "/orders", json!({"scope": "orders:read"}), 200),
     ];
-    run(&guarded, &cases);
-    let log = guarded.envoy.log();
+    run(&api, &cases);
+    let log = api.log();
     assert!(log.contains("rules[0]: a client escapes this rule by asking for less scope"), "{log}");
 }
 
 #[test]
 fn the_first_rule_that_matches_decides() {
-    let guarded = Guarded::lent(&json!({"rules": [
+    let api = Api::start(&json!({"rules": [
         {"path_prefix": "/account/password", "action": "deny"},
         {"path": "/orders/search", "methods": ["POST"], "action": "allow"},
         {"path_prefix": "/orders/", "methods": ["POST", "PATCH"], "scopes": ["orders:write"], "actors": ["agent-*"], "action": "allow"},
@@ -95,7 +94,7 @@ fn the_first_rule_that_matches_decides() {
         ("GET",    "/invoices/7",             trainee(), DENIED),
         ("GET",    "/invoices/7",             nobody(),  DENIED),
     ];
-    run(&guarded, &cases);
+    run(&api, &cases);
 }
 
 #[test]
@@ -106,12 +105,12 @@ fn the_configured_default_decides_if_no_rule_matches() {
         ("deny",  DENIED, DENIED),
     ];
     for (default, read, write) in defaults {
-        let guarded = Guarded::lent(&json!({"default": default, "rules": [
+        let api = Api::start(&json!({"default": default, "rules": [
             {"path": "/always", "action": "allow"},
             {"path": "/never", "action": "deny"},
         ]}));
         run(
-            &guarded,
+            &api,
             &[
                 ("GET", "/orders", json!({}), read),
                 ("DELETE", "/orders", json!({}), write),
@@ -124,7 +123,7 @@ fn the_configured_default_decides_if_no_rule_matches() {
 
 #[test]
 fn the_api_learns_whose_request_it_is() {
-    let guarded = Guarded::lent(&json!({}));
+    let api = Api::start(&json!({}));
     #[rustfmt::skip]
     let cases = [
         (json!({}),                                        Some("agent-7")),
@@ -133,18 +132,17 @@ fn the_api_learns_whose_request_it_is() {
         (json!({"act": {"sub": "agent-7;admin=1"}}),       Some("agent-7%3Badmin=1")),
     ];
     for (changes, actor) in cases {
-        let answer = guarded.send_as(&token(&claims_with(&changes)), Request::get("/orders"));
-        let received =
-            guarded.api.received_for(&answer).unwrap_or_else(|| panic!("{changes}: {answer:?}"));
+        let answer = api.send_as(&token(&claims_with(&changes)), Request::get("/orders"));
+        let received = api.received_for(&answer).unwrap_or_else(|| panic!("{changes}: {answer:?}"));
         assert_eq!(received.header(ID_HEADER), Some("a-txn"), "{changes}");
         assert_eq!(received.header(ACTOR_HEADER), actor, "{changes}");
     }
     // The filter issues no token with such a name.
     for actor in ["a\r\nx-admin: yes", "a\u{0}b"] {
         let claims = claims_with(&json!({"act": {"sub": actor}}));
-        let answer = guarded.send_as(&token(&claims), Request::get("/orders"));
+        let answer = api.send_as(&token(&claims), Request::get("/orders"));
         assert_eq!(answer.refusal(), (401, "invalid_token".into()), "{actor:?}");
-        assert!(guarded.api.received_for(&answer).is_none(), "{actor:?}");
+        assert!(api.received_for(&answer).is_none(), "{actor:?}");
     }
 }
 
@@ -152,16 +150,16 @@ fn the_api_learns_whose_request_it_is() {
 fn headers_that_are_not_configured_are_not_touched() {
     let mut configuration = guard_configuration(&json!({}));
     configuration.as_object_mut().unwrap().remove("headers");
-    let guarded = Guarded::lent_with(guarded_listener(&configuration), &filter_configuration());
-    let answer = guarded.send_as(&token(&claims()), Request::get("/orders"));
-    let received = guarded.api.received_for(&answer).unwrap();
+    let api = Api::start_with(&configuration);
+    let answer = api.send_as(&token(&claims()), Request::get("/orders"));
+    let received = api.received_for(&answer).unwrap();
     assert_eq!((received.header(ID_HEADER), received.header(ACTOR_HEADER)), (None, None));
 }
 
 #[test]
 fn report_mode_refuses_nothing_and_logs_what_it_would_refuse() {
-    let guarded =
-        Guarded::lent(&json!({"mode": "report", "rules": [{"path": "/never", "action": "deny"}]}));
+    let api =
+        Api::start(&json!({"mode": "report", "rules": [{"path": "/never", "action": "deny"}]}));
     #[rustfmt::skip]
     let cases = [
         ("GET",  "/orders",   json!({}),             "allowed: default"),
@@ -171,22 +169,23 @@ fn report_mode_refuses_nothing_and_logs_what_it_would_refuse() {
         ("GET",  "/orders",   json!({"act": {}}),    "reported: claims_malformed"),
     ];
     for (method, target, changes, _) in &cases {
-        let answer = guarded.send_as(&token(&claims_with(changes)), Request::new(method, target));
+        let answer = api.send_as(&token(&claims_with(changes)), Request::new(method, target));
         assert_eq!(answer.status, 200, "{method} {target}");
-        assert!(guarded.reached(&answer), "{method} {target}");
+        assert!(api.received_for(&answer).is_some(), "{method} {target}");
     }
-    let lines = testkit::wait_for("the access log", || {
-        Some(guarded.envoy.access_log()).filter(|lines| lines.len() == cases.len())
-    });
+    let lines = api.access_log(cases.len());
     for ((method, target, changes, outcome), line) in cases.iter().zip(lines) {
         assert_eq!(line["guard"], *outcome, "{method} {target} {changes}: {line}");
     }
-    let reported = guarded.envoy.metric("impersonation_guard_reported_total.reason.default");
-    assert_eq!(reported, Some(1));
-    let metrics = guarded.envoy.metrics();
-    let refused = metrics.iter().filter(|(name, _)| name.contains("guard_refusals"));
-    assert_eq!(refused.map(|(_, count)| count).sum::<u64>(), 0, "{metrics:?}");
-    assert_eq!(guarded.envoy.log().matches("\"enforced\":false").count(), 4);
+    let counted = |name: &str, reason: &str| {
+        api.counted(&format!("impersonation_guard_{name}_total.reason.{reason}"))
+    };
+    for reason in ["default", "rule", "path_not_normal", "claims_malformed"] {
+        let counts = (counted("reported", reason), counted("refusals", reason));
+        assert_eq!(counts, (1, 0), "{reason}");
+    }
+    let events = api.refusals(4);
+    assert!(events.iter().all(|event| event["enforced"] == false), "{events:?}");
 }
 
 /// The codes for an old sign-in, and for a token that the filter does not issue.
@@ -195,7 +194,7 @@ const MALFORMED: &str = "invalid_token";
 
 #[test]
 fn a_rule_of_the_guard_may_demand_a_sign_in_of_late() {
-    let guarded = Guarded::lent(&json!({"rules": [
+    let api = Api::start(&json!({"rules": [
         {"path_prefix": "/payments", "methods": ["GET"], "action": "allow", "actor_max_age": "300s"},
     ]}));
     let by = |auth_time: Value| json!({"act": {"sub": "agent-1", "auth_time": auth_time}});
@@ -214,10 +213,10 @@ fn a_rule_of_the_guard_may_demand_a_sign_in_of_late() {
     let mut findings = Findings::default();
     for (path, changes, error) in cases {
         let status = if error.is_empty() { 200 } else { 401 };
-        let answer = guarded.send_as(&token(&claims_with(&changes)), Request::get(path));
+        let answer = api.send_as(&token(&claims_with(&changes)), Request::get(path));
         let case = format!("{path} {changes}");
         findings.expect(&case, &answer.status, &status);
-        findings.expect(&case, &guarded.reached(&answer), &(status == 200));
+        findings.expect(&case, &api.received_for(&answer).is_some(), &(status == 200));
         if answer.status != 401 {
             continue;
         }
