@@ -104,7 +104,7 @@ impl<W: Write> Output<W> {
 }
 
 impl<W: Write + Send + 'static> Output<W> {
-    /// Lets the clock seal the output, also while no line comes.
+    /// Shares the output with the clock, which seals it also while no line comes.
     pub(super) fn shared(self) -> Shared<W> {
         let is_sealed = self.sealer.is_some();
         let shared = Arc::new(Mutex::new(self));
