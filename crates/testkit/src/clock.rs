@@ -17,7 +17,7 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     fs::create_dir_all(&folder).unwrap();
     let source = folder.join("clock.c");
     fs::write(&source, include_str!("clock.c")).unwrap();
-    let library = folder.join(format!("clock-{}.so", std::process::id()));
+    let library = folder.join("clock.so");
     let made = Command::new("cc")
         .args(["-O2", "-shared", "-fPIC", "-o"])
         .args([&library, &source])
@@ -44,7 +44,7 @@ impl Clock {
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let offset = LIBRARY.with_file_name(format!("offset-{}-{count}", std::process::id()));
+        let offset = LIBRARY.with_file_name(format!("offset-{count}"));
         fs::write(&offset, "0").unwrap();
         Self { offset }
     }

@@ -398,21 +398,11 @@ fn command(bootstrap: &Bootstrap, directory: &Path) -> Command {
     command
 }
 
-/// Creates a directory for one Envoy, and removes the directories of earlier runs.
+/// Creates a directory for one Envoy.
 fn fresh_directory() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let root = scratch().join("envoy");
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    fs::create_dir_all(&root).unwrap();
-    if count == 0 {
-        for run in fs::read_dir(&root).unwrap() {
-            let run = run.unwrap().path();
-            if !Path::new("/proc").join(run.file_name().unwrap()).exists() {
-                let _ = fs::remove_dir_all(run);
-            }
-        }
-    }
-    let directory = root.join(std::process::id().to_string()).join(count.to_string());
+    let directory = scratch().join(format!("envoy/{count}"));
     fs::create_dir_all(&directory).unwrap();
     directory
 }

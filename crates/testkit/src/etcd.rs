@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -109,11 +109,7 @@ impl Etcd {
     fn new(place: Place, members: &str, settings: Settings) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let all = scratch().join("etcd");
-        if count == 0 {
-            forget_others(&all);
-        }
-        let directory = all.join(format!("{}-{count}", std::process::id()));
+        let directory = scratch().join(format!("etcd/{count}"));
         fs::create_dir_all(&directory).unwrap();
 
         let Place { name, clients, peers, health, command_prefix } = place;
@@ -255,17 +251,6 @@ impl Etcd {
             .stdout(log.try_clone().unwrap())
             .stderr(log);
         command
-    }
-}
-
-/// Removes what earlier runs left behind.
-fn forget_others(all: &Path) {
-    for node in fs::read_dir(all).into_iter().flatten() {
-        let node = node.unwrap().path();
-        let process = node.file_name().and_then(|name| name.to_str()?.split('-').next());
-        if !process.is_some_and(|process| Path::new("/proc").join(process).exists()) {
-            let _ = fs::remove_dir_all(node);
-        }
     }
 }
 

@@ -41,6 +41,7 @@ pub mod two_issuers;
 pub mod vectors;
 
 use std::fmt::{Debug, Display};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::thread;
@@ -59,9 +60,25 @@ pub fn repository() -> &'static Path {
     &REPOSITORY
 }
 
-/// The directory that tests may write to.
-pub fn scratch() -> PathBuf {
-    repository().join("target/tmp")
+/// The directory that the tests of this process may write to. Another process may run the same
+/// tests at the same time, with another Envoy. Removes directories of processes that have ended.
+pub fn scratch() -> &'static Path {
+    static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
+        let all = repository().join("target/tmp/tests");
+        for other in fs::read_dir(&all).into_iter().flatten() {
+            let other = other.unwrap();
+            if !Path::new("/proc").join(other.file_name()).exists() {
+                // Another process may remove it as well.
+                let _ = fs::remove_dir_all(other.path());
+            }
+        }
+        let own = all.join(std::process::id().to_string());
+        // An earlier process may have had this number.
+        let _ = fs::remove_dir_all(&own);
+        fs::create_dir_all(&own).unwrap();
+        own
+    });
+    &DIRECTORY
 }
 
 /// Calls `probe` every few milliseconds until it finds something, for two minutes at the most: a

@@ -32,7 +32,7 @@ fn copy(module: &Path, callback: &str, trap: &[u8]) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let bytes = fs::read(module).unwrap();
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let made = scratch().join(format!("crashing-{}-{count}.wasm", std::process::id()));
+    let made = scratch().join(format!("crashing-{count}.wasm"));
     fs::write(&made, trapped(&bytes, callback, trap)).unwrap();
     made
 }

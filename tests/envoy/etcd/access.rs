@@ -15,8 +15,7 @@ use super::{assert_unavailable, complaints, configuration};
 
 /// Starts an etcd that requires a client certificate, and returns the authority that issues them.
 pub(crate) fn secured() -> (Etcd, Authority) {
-    let directory = format!("tls/{}-{:016x}", std::process::id(), fastrand::u64(..));
-    let directory = scratch().join(directory);
+    let directory = scratch().join(format!("tls/{:016x}", fastrand::u64(..)));
     let authority = Authority::new(&directory);
     let [server, root] = ["server", "root"].map(|name| authority.issue(name));
     let flags = |names: [&str; 3], Identity { certificate, key }: &Identity| {
@@ -105,7 +104,7 @@ fn the_filter_needs_a_certificate_with_a_role_for_its_prefix() {
 
     let [known, stranger, nobody] =
         ["impersonation-filter", "stranger", "nobody"].map(|name| authority.issue(name));
-    let elsewhere = Authority::new(&scratch().join(format!("tls/{}-other", std::process::id())));
+    let elsewhere = Authority::new(&scratch().join("tls/other"));
     let forged = elsewhere.issue("impersonation-filter");
 
     let allowed = gateway(cluster(&etcd, &authority, Some(&known)), &configuration());
