@@ -2,9 +2,10 @@
 
 use jsonwebtoken::Algorithm;
 
-use super::{Issuer, echoing_gateway, mint_with, minters_of};
+use super::echoing_gateway;
 use testkit::gateway::in_front_of;
 use testkit::keys::Key;
+use testkit::services::Issuer;
 use testkit::wait_for;
 
 const HOUR: i64 = 3600;
@@ -13,17 +14,15 @@ const HOUR: i64 = 3600;
 fn key_sets_are_fetched_anew_when_the_clock_was_set_back() {
     let issuer = Issuer::start("keys");
     let services = [&echoing_gateway(), &issuer.service];
-    let bootstrap = in_front_of(&services, &minters_of(&issuer, "300s")).workers(2);
+    let bootstrap = in_front_of(&services, &issuer.only_minters("300s")).workers(2);
     let envoy = bootstrap.with_clock().start();
-    wait_for("the keys", || {
-        (envoy.send(&mint_with(&issuer.bearer(&issuer.key))).status == 201).then_some(())
-    });
+    wait_for("the keys", || (envoy.send(&issuer.mint(&issuer.key)).status == 201).then_some(()));
     let rotated = Key::generate(Algorithm::EdDSA, "rotated");
     issuer.publish(&[&rotated]);
     envoy.clock().set(-HOUR);
     for connection in &mut envoy.connect_to_every_worker() {
         wait_for("the new key", || {
-            (connection.send(&mint_with(&issuer.bearer(&rotated))).status == 201).then_some(())
+            (connection.send(&issuer.mint(&rotated)).status == 201).then_some(())
         });
     }
     wait_for("the age of the keys", || {

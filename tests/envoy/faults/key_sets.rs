@@ -8,13 +8,14 @@ use std::time::Duration;
 use jsonwebtoken::Algorithm;
 use serde_json::json;
 
-use super::{Issuer, echoing_gateway, expect_unavailable, mint_with, minters_of};
+use super::{echoing_gateway, expect_unavailable};
 use testkit::bootstrap::Bootstrap;
 use testkit::envoy::Envoy;
 use testkit::gateway::in_front_of;
 use testkit::http::{Answer, Connection, Request};
 use testkit::keys::Key;
 use testkit::server::{Fault, Reply};
+use testkit::services::Issuer;
 use testkit::{Findings, wait_for};
 
 /// The least time between two fetches that tokens can cause.
@@ -32,7 +33,7 @@ fn start_with_clock(issuer: &Issuer, workers: u32) -> Envoy {
 }
 
 fn in_front(issuer: &Issuer, cache_duration: &str, workers: u32) -> Bootstrap {
-    let configuration = minters_of(issuer, cache_duration);
+    let configuration = issuer.only_minters(cache_duration);
     in_front_of(&[&echoing_gateway(), &issuer.service], &configuration).workers(workers)
 }
 
@@ -40,7 +41,7 @@ fn with_keys(issuer: &Issuer, bootstrap: Bootstrap) -> Envoy {
     let envoy = bootstrap.start();
     wait_for("the first fetch", || (issuer.service.calls() > 0).then_some(()));
     wait_for("the first key set", || {
-        (envoy.send(&mint_with(&issuer.bearer(&issuer.key))).status == 201).then_some(())
+        (envoy.send(&issuer.mint(&issuer.key)).status == 201).then_some(())
     });
     envoy
 }
@@ -66,7 +67,7 @@ fn gaps(issuer: &Issuer) -> Vec<Duration> {
 fn key_sets_are_fetched_at_the_start_and_again_before_they_expire() {
     for (cache_duration, limit) in [("8s", 8), ("4s", 4)] {
         let issuer = Issuer::start("keys");
-        let configuration = minters_of(&issuer, cache_duration);
+        let configuration = issuer.only_minters(cache_duration);
         let services = [&echoing_gateway(), &issuer.service];
         let envoy = in_front_of(&services, &configuration).start();
         // No request has arrived yet.
@@ -81,7 +82,7 @@ fn key_sets_are_fetched_at_the_start_and_again_before_they_expire() {
         );
         assert_eq!(issuer.service.last().target, "/jwks");
         assert_eq!(issuer.service.last().method, "GET");
-        assert_eq!(envoy.send(&mint_with(&issuer.bearer(&issuer.key))).status, 201);
+        assert_eq!(envoy.send(&issuer.mint(&issuer.key)).status, 201);
         let age = envoy.metric("impersonation_key_set_age_seconds").unwrap();
         assert!(age <= limit + 2, "{age} s old");
     }
@@ -97,7 +98,7 @@ fn an_unknown_kid_causes_a_fetch_at_once_but_at_most_every_five_seconds() {
     // The very request that brings the unknown key is answered.
     let rotated = new_key("rotated");
     issuer.publish(&[&issuer.key, &rotated]);
-    assert_eq!(envoy.send(&mint_with(&issuer.bearer(&rotated))).status, 201);
+    assert_eq!(envoy.send(&issuer.mint(&rotated)).status, 201);
     assert_eq!(issuer.service.calls(), fetched + 1);
 
     // Tokens with invented kids cause at most one fetch in five seconds.
@@ -105,9 +106,9 @@ fn an_unknown_kid_causes_a_fetch_at_once_but_at_most_every_five_seconds() {
     let mut sent = 0;
     wait_for("two more fetches", || {
         let stranger = new_key(&format!("invented-{sent}"));
-        let answer = connection.send(&mint_with(&issuer.bearer(&stranger)));
+        let answer = connection.send(&issuer.mint(&stranger));
         assert_eq!(answer.refusal(), (401, "invalid_token".into()), "{answer:?}");
-        assert_eq!(connection.send(&mint_with(&issuer.bearer(&issuer.key))).status, 201);
+        assert_eq!(connection.send(&issuer.mint(&issuer.key)).status, 201);
         sent += 1;
         sleep(Duration::from_millis(20));
         (issuer.service.calls() >= fetched + 3).then_some(())
@@ -127,7 +128,7 @@ fn a_refresh_that_fails_keeps_the_last_good_keys() {
         let failures = envoy.failures("jwks");
         issuer.service.fail(fault);
         wait_for("two refreshes to fail", || {
-            let answer = envoy.send(&mint_with(&issuer.bearer(&issuer.key)));
+            let answer = envoy.send(&issuer.mint(&issuer.key));
             findings.expect(format!("{fault:?}"), &answer.status, &201);
             sleep(Duration::from_millis(100));
             (envoy.failures("jwks") >= failures + 2).then_some(())
@@ -143,12 +144,12 @@ fn an_emptied_key_set_withdraws_all_keys() {
     let envoy = start(&issuer, "1s", 1);
     issuer.publish(&[]);
     wait_for("the keys to be withdrawn", || {
-        let answer = envoy.send(&mint_with(&issuer.bearer(&issuer.key)));
+        let answer = envoy.send(&issuer.mint(&issuer.key));
         (answer.status == 401).then_some(())
     });
     issuer.publish(&[&issuer.key]);
     wait_for("a new key", || {
-        let answer = envoy.send(&mint_with(&issuer.bearer(&issuer.key)));
+        let answer = envoy.send(&issuer.mint(&issuer.key));
         (answer.status == 201).then_some(())
     });
 }
@@ -169,7 +170,7 @@ fn a_caller_who_hangs_up_does_not_stop_the_fetch_of_keys() {
     });
     let asked = issuer.service.calls();
     let mut stranger = envoy.connect();
-    let request = mint_with(&issuer.bearer(&new_key("invented")));
+    let request = issuer.mint(&new_key("invented"));
     stranger.write(&request.to_bytes()).unwrap();
     wait_for("the stranger's fetch", || (issuer.service.calls() > asked).then_some(()));
     drop(stranger);
@@ -178,7 +179,7 @@ fn a_caller_who_hangs_up_does_not_stop_the_fetch_of_keys() {
     });
     drop(release);
     wait_for("the new key", || {
-        let answer = envoy.send(&mint_with(&issuer.bearer(&rotated)));
+        let answer = envoy.send(&issuer.mint(&rotated));
         (answer.status == 201).then_some(())
     });
     assert_eq!(issuer.service.calls(), asked + 1, "the stranger's fetch brought it");
@@ -219,7 +220,7 @@ fn one_bad_key_does_not_spoil_the_others() {
 #[test]
 fn keys_that_one_worker_fetched_serve_every_worker() {
     let issuer = Issuer::start("keys");
-    let configuration = minters_of(&issuer, "300s");
+    let configuration = issuer.only_minters("300s");
     let services = [&echoing_gateway(), &issuer.service];
     let envoy = in_front_of(&services, &configuration).workers(4).start();
     let answered = format!("cluster.{}.upstream_rq_200", issuer.service.name);
@@ -227,7 +228,7 @@ fn keys_that_one_worker_fetched_serve_every_worker() {
     sleep(Duration::from_millis(200));
     // A worker that has not fetched the keys itself must not refuse a caller.
     for connection in &mut envoy.connect_to_every_worker() {
-        let answer = connection.send(&mint_with(&issuer.bearer(&issuer.key)));
+        let answer = connection.send(&issuer.mint(&issuer.key));
         assert_eq!(answer.status, 201, "{answer:?}");
     }
     expect_one_fetch_at_a_time(&issuer);
@@ -240,7 +241,7 @@ fn one_fetch_serves_all_workers() {
     let envoy = start_with_clock(&issuer, 4);
     let mut connections = envoy.connect_to_every_worker();
     wait_for("every worker to have the keys", || {
-        let mint = mint_with(&issuer.bearer(&issuer.key));
+        let mint = issuer.mint(&issuer.key);
         connections.iter_mut().all(|connection| connection.send(&mint).status == 201).then_some(())
     });
     expect_one_fetch_at_a_time(&issuer);
@@ -249,7 +250,7 @@ fn one_fetch_serves_all_workers() {
     envoy.clock().set(AN_INTERVAL);
     let rotated = new_key("rotated");
     issuer.publish(&[&rotated]);
-    let mint = mint_with(&issuer.bearer(&rotated));
+    let mint = issuer.mint(&rotated);
     for connection in &mut connections {
         connection.write(&mint.to_bytes()).unwrap();
     }
@@ -277,13 +278,13 @@ fn a_key_comes_and_goes_on_every_worker() {
     let issuer = Issuer::start("keys");
     let envoy = start(&issuer, "6s", 4);
     let mut connections = envoy.connect_to_every_worker();
-    let by_old = mint_with(&issuer.bearer(&issuer.key));
+    let by_old = issuer.mint(&issuer.key);
     // Every worker verifies this token once, and so remembers that it is good.
     wait_for("every worker to have the keys", || all_mint(&mut connections, &by_old));
 
     let rotated = new_key("rotated");
     issuer.publish(&[&rotated]);
-    let by_new = mint_with(&issuer.bearer(&rotated));
+    let by_new = issuer.mint(&rotated);
     wait_for("every worker to know the new key", || all_mint(&mut connections, &by_new));
     for connection in &mut connections {
         let answer = connection.send(&by_old);
@@ -298,7 +299,7 @@ fn a_withdrawn_key_stops_working_even_for_remembered_tokens() {
     issuer.publish(&[&issuer.key, &other]);
     let envoy = start(&issuer, "4s", 4);
     let mut connections = envoy.connect_to_every_worker();
-    let by_old = mint_with(&issuer.bearer(&issuer.key));
+    let by_old = issuer.mint(&issuer.key);
     wait_for("every worker to have the keys", || all_mint(&mut connections, &by_old));
     let calls = issuer.service.calls();
     issuer.publish(&[&other]);
@@ -321,6 +322,6 @@ fn a_withdrawn_key_stops_working_even_for_remembered_tokens() {
         };
         connections.iter_mut().all(refused).then_some(())
     });
-    let answer = envoy.send(&mint_with(&issuer.bearer(&other)));
+    let answer = envoy.send(&issuer.mint(&other));
     assert_eq!(answer.status, 201, "{answer:?}");
 }
