@@ -2,7 +2,6 @@
 //! a real one cannot be told to break off in the middle of a body.
 
 mod callouts;
-mod clock;
 mod documents;
 mod key_sets;
 mod recovery;
