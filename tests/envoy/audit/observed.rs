@@ -1,5 +1,6 @@
 //! An Envoy that is observed as an operator observes it: by its log, and by an access log with the
-//! filter's state. Beside the upstream there is one that never answers, and one that does not exist.
+//! filter's state. Besides the upstream there are one that never answers, and one that does not
+//! exist.
 
 use serde_json::{Map, Value, json};
 
