@@ -31,5 +31,6 @@ mod mint_rules;
 mod names;
 mod opaque_tokens;
 mod presented_tokens;
+mod stand_in;
 mod step_up;
 mod user_lookup;

@@ -118,7 +118,7 @@ fn requests_that_fail_while_the_provider_is_dead_succeed_when_it_is_back() {
         let mint = issuer.mint(&issuer.key);
         (envoy.send(&mint).status == 201).then_some(())
     });
-    wait_for_a_fetch(&gateway, "/oidc/jwks");
+    wait_for_a_fetch(&gateway, 0, "/oidc/jwks");
     assert_eq!(envoy.send(&Request::get("/oidc/jwks")).status, 200);
     drop(warm);
     thread::sleep(Duration::from_millis(1200));
