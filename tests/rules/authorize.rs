@@ -3,7 +3,6 @@
 
 use serde_json::{Value, json};
 
-use super::flow::http_uri_of;
 use crate::world::World;
 use testkit::Findings;
 use testkit::configuration::{Configuration, ORDERS};
@@ -13,6 +12,7 @@ use testkit::gateway::{
 };
 use testkit::http::Request;
 use testkit::server::Reply;
+use testkit::services::http_uri_of;
 
 #[test]
 fn the_operators_function_denies_and_narrows_and_fails_closed() {

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use super::flow::{claims_of, describes, userinfo};
+use super::flow::{claims_of, describes};
 use crate::world::World;
 use testkit::configuration::{
     CLIENT_SECRET, Configuration, ISSUER, MANAGEMENT, ORDERS, PAYMENTS, PLAIN, PROVIDER_KEY,
@@ -22,6 +22,7 @@ use testkit::holder::changed;
 use testkit::http::{Form, Request};
 use testkit::keys::{Key, unsigned};
 use testkit::refusals::{self, Exchange};
+use testkit::services::userinfo;
 use testkit::{Findings, paths};
 
 #[test]

@@ -1,46 +1,14 @@
 //! The steps that most rules begin with.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::world::World;
 use testkit::Findings;
 use testkit::configuration::SIGNING_KEY;
 use testkit::gateway::{
     IDENTITY_GATEWAY, exchange_form, exchange_request, key_set, mint_request, minted, verify,
-    with_actor,
 };
-use testkit::http::{Answer, Form, Request};
-
-/// An `http_uri` that reaches a server by its cluster.
-pub(crate) fn http_uri_of(cluster: &str, path: &str) -> Value {
-    let uri = format!("http://{}.example.com{path}", cluster.replace('_', "-"));
-    json!({"uri": uri, "cluster": cluster, "timeout": "10s"})
-}
-
-pub(crate) fn introspection(cache_duration: &str, required_scopes: Value) -> Value {
-    json!({
-        "http_uri": http_uri_of("introspection", "/oidc/token/introspection"),
-        "client_id": "impersonation-filter",
-        "client_secret": {"inline_string": "introspection-secret"},
-        "required_scopes": required_scopes,
-        "name_prefix": "",
-        "cache_duration": cache_duration,
-    })
-}
-
-pub(crate) fn userinfo(cache_duration: &str) -> Value {
-    let http_uri = http_uri_of("userinfo", "/oidc/me");
-    json!({"http_uri": http_uri, "name_prefix": "", "cache_duration": cache_duration})
-}
-
-/// A mint for a user, by the caller with this token.
-pub(crate) fn mint_by(bearer: &str, user: &str) -> Request {
-    Request::post("/api/subject-tokens").bearer(bearer).json(&json!({"userId": user}))
-}
-
-pub(crate) fn exchange_by(subject_token: &str, actor_token: &str) -> Request {
-    exchange_request(&with_actor(exchange_form(subject_token), actor_token))
-}
+use testkit::http::{Answer, Form};
 
 /// Returns the claims of the access token in an answer, which must be 200. The filter's signature
 /// is verified.

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use crate::world::World;
 use testkit::Findings;
 use testkit::configuration::{ISSUER, SIGNING_KEY};
-use testkit::documents::{DISCOVERY, JWKS, has_documents, kids, merging};
+use testkit::documents::{
+    DISCOVERY, JWKS, answers_that_are_no_documents, has_documents, kids, merging,
+};
 use testkit::gateway::{EXCHANGE_GRANT, IDENTITY_GATEWAY};
 use testkit::http::Request;
 use testkit::keys::Key;
@@ -16,24 +18,6 @@ use testkit::server::Reply;
 
 fn start() -> World {
     World::start(&merging())
-}
-
-/// Answers that are not documents, by name.
-fn answers_that_are_no_documents() -> Vec<(&'static str, Reply)> {
-    let body = |text: &str| Reply { body: text.into(), ..Reply::json(&Value::Null) };
-    #[rustfmt::skip]
-    let replies = vec![
-        ("404", Reply::status(404)), ("204", Reply::status(204)),
-        ("401", Reply::status(401).header("www-authenticate", "Basic realm=\"x\"")),
-        ("429", Reply { status: 429, ..Reply::json(&json!({"keys": []})) }),
-        ("302", Reply::status(302).header("location", "/login")),
-        ("an error in JSON", Reply { status: 500, ..Reply::json(&json!({"keys": []})) }),
-        ("a list", body("[]")), ("a string", body("\"keys\"")), ("half a document", body("{\"keys\": [")),
-        ("more than one", body("{\"keys\": []} {}")), ("not UTF-8", Reply { body: vec![b'{', 0xff, b'}'], ..body("") }),
-        ("members of other types", body("{\"keys\": {}, \"grant_types_supported\": {}}")),
-        ("deep", body(&"{\"a\":".repeat(2000))),
-    ];
-    replies
 }
 
 #[test]
@@ -139,6 +123,21 @@ fn the_entity_tag_is_ours_and_changes_with_the_document() {
     let after = world.send(&Request::get(JWKS).header("if-none-match", &etag));
     assert_eq!(after.status, 200, "another key set under the same tag: {after:?}");
     assert_ne!(after.header("etag"), Some(etag.as_str()));
+}
+
+#[test]
+fn the_gateway_is_asked_for_its_whole_document_as_it_is() {
+    let world = start();
+    let gateway = world.upstream(IDENTITY_GATEWAY);
+    has_documents(gateway);
+    for method in ["GET", "HEAD"] {
+        let request = Request::new(method, JWKS).header("if-none-match", "\"a\"");
+        world.send(&request.header("accept-encoding", "gzip"));
+        let asked = gateway.last();
+        assert_eq!(asked.method, "GET", "{method}");
+        assert_eq!(asked.header("accept-encoding"), Some("identity"), "{method}");
+        assert_eq!(asked.header("if-none-match"), None, "{method}");
+    }
 }
 
 #[test]

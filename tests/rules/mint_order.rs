@@ -3,13 +3,13 @@
 
 use serde_json::{Value, json};
 
-use super::flow::http_uri_of;
 use crate::world::World;
 use testkit::configuration::{Configuration, ISSUER, PROVIDER_KEY, jwks};
 use testkit::gateway::mint_body_request;
 use testkit::http::Request;
 use testkit::repository;
 use testkit::server::Reply;
+use testkit::services::http_uri_of;
 
 /// A check of a mint, and a fault that it finds.
 struct Check {

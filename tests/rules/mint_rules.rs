@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::flow::http_uri_of;
 use crate::world::World;
 use testkit::Findings;
 use testkit::configuration::{Configuration, PROVIDER_KEY};
@@ -11,6 +10,7 @@ use testkit::gateway::{
 };
 use testkit::http::{Answer, Request};
 use testkit::server::Reply;
+use testkit::services::http_uri_of;
 
 const REFUSED_MINTS: &str = "impersonation_refusals_total.endpoint.subject_tokens.error";
 

@@ -7,6 +7,7 @@ mod authorize;
 mod binding;
 mod bound_callers;
 mod bounds;
+mod callouts;
 mod capacity;
 #[cfg(feature = "custom-claims")]
 mod claims;
@@ -22,6 +23,7 @@ mod impersonations;
 #[expect(clippy::duplicate_mod, reason = "the same holds with the other store")]
 #[path = "impersonations/mod.rs"]
 mod impersonations_in_etcd;
+mod key_sets;
 mod merged_documents;
 mod mint;
 mod mint_order;
@@ -29,5 +31,6 @@ mod mint_rules;
 mod names;
 mod opaque_tokens;
 mod presented_tokens;
+mod stand_in;
 mod step_up;
 mod user_lookup;

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::flow::http_uri_of;
 use crate::world::World;
 use testkit::Findings;
 use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, SUPPORT};
@@ -11,6 +10,7 @@ use testkit::gateway::{
 };
 use testkit::http::{Answer, Request};
 use testkit::server::{Received, Reply};
+use testkit::services::http_uri_of;
 use testkit::two_issuers::{ACTORS, CALLERS, PARTNER, acting, agent, backend, both, mint, signed};
 
 const OPERATORS: &str = "/impersonations/authentication/jwt";

@@ -7,13 +7,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::flow::{exchange_by, introspection, mint_by, userinfo};
 use crate::world::World;
 use testkit::Findings;
 use testkit::configuration::Configuration;
-use testkit::gateway::{now, raw_part};
+use testkit::gateway::{exchange_by, mint_by, now, raw_part};
 use testkit::http::Answer;
 use testkit::server::{Reply, Server};
+use testkit::services::{introspection, userinfo};
 
 const MINTERS: &str = "/subject_tokens/authentication/introspection";
 const ACTORS: &str = "/actor_tokens/introspection";

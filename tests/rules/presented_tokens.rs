@@ -10,17 +10,18 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use super::bound_callers;
-use super::flow::{exchange_by, introspection, mint_by, userinfo};
 use crate::world::World;
 use testkit::Findings;
 use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY, jwks};
 use testkit::gateway::{
-    actor_claims, backend_claims, exchange_form, exchange_request, minted, now, raw_part,
+    actor_claims, backend_claims, exchange_by, exchange_form, exchange_request, mint_by, minted,
+    now, raw_part,
 };
 use testkit::holder::changed;
 use testkit::http::Request;
 use testkit::keys::{Key, unsigned};
 use testkit::server::Reply;
+use testkit::services::{introspection, userinfo};
 
 const MINTERS: &str = "/subject_tokens/authentication/introspection";
 

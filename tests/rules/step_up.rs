@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::flow::http_uri_of;
 use crate::world::World;
 use testkit::Findings;
 use testkit::configuration::{Configuration, ORDERS, PAYMENTS, PROVIDER_KEY};
@@ -15,6 +14,7 @@ use testkit::gateway::{actor_claims, exchange_form, now, raw_part, with_actor};
 use testkit::http::Answer;
 use testkit::impersonations::unique;
 use testkit::server::Reply;
+use testkit::services::http_uri_of;
 
 const UNMET: &str = "unmet_authentication_requirements";
 

@@ -3,12 +3,12 @@
 
 use serde_json::json;
 
-use super::flow::{http_uri_of, mint_by};
 use crate::world::World;
 use testkit::Findings;
 use testkit::configuration::Configuration;
-use testkit::gateway::BEARER;
+use testkit::gateway::{BEARER, mint_by};
 use testkit::server::Reply;
+use testkit::services::http_uri_of;
 
 fn start(path: &str) -> World {
     let lookup = json!({"http_uri": http_uri_of("users", path)});

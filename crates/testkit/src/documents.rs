@@ -4,6 +4,7 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use crate::configuration::{Configuration, ISSUER};
+use crate::gateway::IDENTITY_GATEWAY;
 use crate::keys::Key;
 use crate::server::{Reply, Server};
 
@@ -13,6 +14,14 @@ pub const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
 /// A configuration with which the filter adds its documents to those of the gateway.
 pub fn merging() -> Configuration {
     Configuration::default().with("/identity_gateway", json!({"documents": "merge"}))
+}
+
+/// A configuration with which the filter also fetches the gateway's documents itself, so that one
+/// can stand in. `identity_gateway` has these members, too.
+pub fn keeping(members: &Value) -> Configuration {
+    let mut gateway = json!({"documents": "merge", "cluster": IDENTITY_GATEWAY});
+    gateway.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    Configuration::default().with("/identity_gateway", gateway)
 }
 
 /// The gateway's own documents.
@@ -49,6 +58,25 @@ pub fn has_documents(gateway: &Server) -> (Value, Value) {
             .header("x-theirs", "kept")
     });
     (key_set, discovery)
+}
+
+/// Answers that are not documents, by name.
+pub fn answers_that_are_no_documents() -> Vec<(&'static str, Reply)> {
+    let body = |text: &str| Reply { body: text.into(), ..Reply::json(&Value::Null) };
+    #[rustfmt::skip]
+    let replies = vec![
+        ("404", Reply::status(404)), ("204", Reply::status(204)),
+        ("401", Reply::status(401).header("www-authenticate", "Basic realm=\"x\"")),
+        ("429", Reply { status: 429, ..Reply::json(&json!({"keys": []})) }),
+        ("302", Reply::status(302).header("location", "/login")),
+        ("an error in JSON", Reply { status: 500, ..Reply::json(&json!({"keys": []})) }),
+        ("a list", body("[]")), ("a string", body("\"keys\"")), ("half a document", body("{\"keys\": [")),
+        ("more than one", body("{\"keys\": []} {}")), ("not UTF-8", Reply { body: vec![b'{', 0xff, b'}'], ..body("") }),
+        ("members of other types", body("{\"keys\": {}, \"grant_types_supported\": {}}")),
+        ("deep", body(&"{\"a\":".repeat(2000))),
+        ("too long", body(&json!({"keys": [], "x": "y".repeat(512 * 1024)}).to_string())),
+    ];
+    replies
 }
 
 /// The names of the keys in a key set.

@@ -166,6 +166,15 @@ impl Envoy {
         self.connect().send(request)
     }
 
+    /// Closes a connection whose request waits. Returns when Envoy has seen that the caller is
+    /// gone.
+    pub fn hang_up(&self, connection: Connection) {
+        let gone = || self.read_stat("http.gateway.downstream_cx_destroy_remote_active_rq");
+        let before = gone();
+        drop(connection);
+        wait_for("Envoy to see the caller gone", || (gone() > before).then_some(()));
+    }
+
     /// Replaces the watched listener with the same name. Returns when every worker uses the new
     /// listener, or the reason why Envoy refused it and kept the old one.
     pub fn update(&self, listener: Listener) -> Result<(), String> {

@@ -293,6 +293,11 @@ pub fn mint_body_request(body: &Value) -> Request {
     Request::post("/api/subject-tokens").bearer(&BEARER).json(body)
 }
 
+/// A mint for a user, by the caller with this token.
+pub fn mint_by(bearer: &str, user: &str) -> Request {
+    Request::post("/api/subject-tokens").bearer(bearer).json(&json!({"userId": user}))
+}
+
 /// A valid machine-to-machine token of the integrator's backend.
 pub static BEARER: LazyLock<String> = LazyLock::new(|| PROVIDER_KEY.sign(&backend_claims()));
 
@@ -335,6 +340,11 @@ pub fn exchange_form(subject_token: &str) -> Form {
 
 pub fn with_actor(form: Form, actor_token: &str) -> Form {
     form.set("actor_token", actor_token).set("actor_token_type", ACCESS_TOKEN)
+}
+
+/// An exchange for the actor with this token.
+pub fn exchange_by(subject_token: &str, actor_token: &str) -> Request {
+    exchange_request(&with_actor(exchange_form(subject_token), actor_token))
 }
 
 pub fn exchange_request(form: &Form) -> Request {

@@ -34,6 +34,7 @@ pub mod refusals;
 pub mod relay;
 pub mod report;
 pub mod server;
+pub mod services;
 pub mod streaming;
 pub mod tls;
 pub mod trap;

@@ -1,6 +1,6 @@
 //! An Envoy that is observed as an operator observes it: by its log, and by an access log with the
-//! filter's state. Beside the upstream there is one that never answers, one that does not exist,
-//! and one that answers yes to everything.
+//! filter's state. Besides the upstream there are one that never answers, and one that does not
+//! exist.
 
 use serde_json::{Map, Value, json};
 
@@ -10,13 +10,12 @@ use testkit::envoy::Envoy;
 use testkit::gateway::{Gateway, IDENTITY_GATEWAY, in_front_of, listener, minted};
 use testkit::http::Request;
 use testkit::lent::Lent;
-use testkit::server::{Fault, Reply, Server};
+use testkit::server::{Fault, Server};
 use testkit::wait_for;
 
 /// Clusters that a configuration can name besides `identity_gateway`: servers of a lent gateway.
 pub(super) const SILENT: &str = "introspection";
 pub(super) const ABSENT: &str = "keys";
-pub(super) const AGREEABLE: &str = "users";
 
 /// The filter state for access logs.
 pub(super) const FILTER_STATE: [&str; 11] = [
@@ -36,8 +35,8 @@ pub(super) const FILTER_STATE: [&str; 11] = [
 pub(super) enum Observed {
     /// Other tests have used this Envoy.
     Lent(Lent<Gateway>),
-    /// Only this test uses the Envoy and its servers.
-    Own(Envoy, Vec<Server>),
+    /// Only this test uses the Envoy.
+    Own(Envoy),
 }
 
 impl Observed {
@@ -53,37 +52,37 @@ impl Observed {
         let gateway = Gateway::lent(configuration);
         let filter = Filter::from(configuration).into();
         gateway.envoy.update(edit(listener("gateway", Some(filter)))).unwrap();
-        prepare([SILENT, ABSENT, AGREEABLE].map(|name| gateway.server(name)));
+        gateway.server(SILENT).fail(Fault::Slow);
+        gateway.server(ABSENT).fail(Fault::Refused);
         Self::Lent(gateway)
     }
 
     pub(super) fn start(configuration: &Configuration, workers: u32) -> Self {
-        let servers = [IDENTITY_GATEWAY, SILENT, ABSENT, AGREEABLE].map(Server::start);
-        let [_, others @ ..] = servers.each_ref();
-        prepare(others);
-        let bootstrap = in_front_of(&servers.each_ref(), configuration);
+        let upstream = Server::start(IDENTITY_GATEWAY);
+        let bootstrap = in_front_of(&[&upstream], configuration);
         let envoy = bootstrap.edit_listener(with_access_log).workers(workers).start();
-        Self::Own(envoy, servers.into())
+        Self::Own(envoy)
     }
 
     pub(super) fn envoy(&self) -> &Envoy {
         match self {
             Self::Lent(gateway) => &gateway.envoy,
-            Self::Own(envoy, _) => envoy,
+            Self::Own(envoy) => envoy,
         }
     }
 
+    /// Returns a server of a lent gateway.
     pub(super) fn server(&self, name: &str) -> &Server {
         match self {
             Self::Lent(gateway) => gateway.server(name),
-            Self::Own(_, servers) => servers.iter().find(|server| server.name == name).unwrap(),
+            Self::Own(..) => panic!("this Envoy has its upstream only"),
         }
     }
 
     pub(super) fn move_requests(&mut self) {
         match self {
             Self::Lent(gateway) => gateway.envoy.move_requests(),
-            Self::Own(envoy, _) => envoy.move_requests(),
+            Self::Own(envoy) => envoy.move_requests(),
         }
     }
 
@@ -116,18 +115,6 @@ impl Observed {
             (lines.len() == count).then_some(lines)
         })
     }
-}
-
-/// Makes one server silent, one absent, and one say yes to everything.
-fn prepare([silent, absent, agreeable]: [&Server; 3]) {
-    silent.fail(Fault::Slow);
-    absent.fail(Fault::Refused);
-    agreeable.answer_always(Reply::json(&json!({
-        "active": true,
-        "scope": "impersonate",
-        "client_id": "opaque-backend",
-        "sub": "opaque-agent",
-    })));
 }
 
 /// Returns the JSON that the filter wrote at this level and that has this member. All other JSON of

@@ -1,26 +1,23 @@
 //! Each callout with each fault: the caller is answered in bounded time, nothing is spent, no other
 //! request is disturbed, and a metric counts the failure.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use super::{
-    ACTORS, BOUND, Issuer, MINTERS, TIMEOUT, echoing_gateway, exchange_by, expect_unavailable,
-    introspection, introspection_at, mint_with, uri, userinfo,
-};
+use super::{BOUND, echoing_gateway, expect_unavailable};
 use testkit::configuration::Configuration;
 use testkit::envoy::Envoy;
 use testkit::gateway::{
-    BEARER, Gateway, exchange_form, exchange_request, in_front_of, mint_request, minted,
+    Gateway, exchange_by, exchange_form, exchange_request, in_front_of, mint_by, mint_request,
+    minted,
 };
 use testkit::http::Request;
 use testkit::keys::Key;
-use testkit::server::{Fault, Reply, Server};
+use testkit::server::{Fault, Reply};
+use testkit::services::{ACTORS, Issuer, MINTERS, TIMEOUT, http_uri_of, introspection, userinfo};
 use testkit::{Findings, wait_for};
-
-const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// A request that needs the service, and its status while the service works.
 struct Callout<'a> {
@@ -93,7 +90,7 @@ fn minters_introspection_survives_every_fault() {
         service: "introspection",
         answer: json!({"active": true, "scope": "impersonate", "client_id": "backend"}),
         metric: "introspection",
-        request: &|_: &Envoy| mint_with("opaque-bearer"),
+        request: &|_: &Envoy| mint_by("opaque-bearer", "u-1"),
         status: 201,
     }
     .survives_every_fault(&configuration);
@@ -129,7 +126,7 @@ fn userinfo_survives_every_fault() {
 /// Only the status counts here, so a fault of the body is no failure.
 #[test]
 fn user_lookup_survives_every_fault() {
-    let lookup = json!({"http_uri": uri("users", "/api/users/{userId}")});
+    let lookup = json!({"http_uri": http_uri_of("users", "/api/users/{userId}")});
     let configuration = Configuration::default().with("/subject_tokens/user_lookup", lookup);
     let gateway = Gateway::lent(&configuration);
     let (envoy, service) = (&gateway.envoy, gateway.server("users"));
@@ -179,9 +176,9 @@ struct FaultyIssuer {
 
 #[test]
 fn key_sets_survive_every_fault() {
-    let minting = |_: &Envoy, issuer: &Issuer, key: &Key| (mint_with(&issuer.bearer(key)), 201);
+    let minting = |_: &Envoy, issuer: &Issuer, key: &Key| (issuer.mint(key), 201);
     let acting = |envoy: &Envoy, issuer: &Issuer, key: &Key| {
-        let subject_token = minted(&envoy.send(&mint_with(&BEARER)));
+        let subject_token = minted(&envoy.send(&mint_request("u-1")));
         (exchange_by(&subject_token, &issuer.actor(key)), 200)
     };
     let mut configuration = Configuration::default();
@@ -272,79 +269,4 @@ fn key_sets_survive_every_fault() {
             (envoy.send(&request).status == status).then_some(())
         });
     }
-}
-
-#[test]
-fn a_missing_cluster_counts_as_a_failing_service() {
-    let nowhere = |path: &str| json!({"uri": format!("http://x{path}"), "cluster": "nowhere"});
-    let gateway = Gateway::lent(&Configuration::default());
-    let (envoy, issuer) = (&gateway.envoy, Issuer::start("nowhere"));
-    let configuration = Configuration::default()
-        .with(MINTERS, issuer.minters("300s"))
-        .with("/actor_tokens/userinfo", json!({"http_uri": nowhere("/me"), "name_prefix": ""}))
-        .with(
-            "/subject_tokens/authentication/introspection",
-            introspection_at("nowhere", "0s", json!(["impersonate"])),
-        );
-    gateway.update(&configuration).unwrap();
-    let mut findings = Findings::default();
-    let subject_token = minted(&envoy.send(&mint_request("u-1")));
-    #[rustfmt::skip]
-    let cases = [
-        ("jwks", mint_with(&issuer.bearer(&issuer.key))),
-        ("introspection", mint_with("opaque-bearer")),
-        ("userinfo", exchange_by(&subject_token, "opaque-actor")),
-    ];
-    for (upstream, request) in cases {
-        expect_unavailable(&mut findings, upstream, &envoy.send(&request));
-        findings.expect(upstream, &(envoy.failures(upstream) > 0), &true);
-    }
-    let answer = envoy.send(&exchange_request(&exchange_form(&subject_token)));
-    findings.expect("without the actor", &answer.status, &200);
-
-    let lookup = json!({"http_uri": nowhere("/api/users/{userId}")});
-    let configuration = Configuration::default().with("/subject_tokens/user_lookup", lookup);
-    gateway.update(&configuration).unwrap();
-    expect_unavailable(&mut findings, "user_lookup", &envoy.send(&mint_request("u-1")));
-    findings.expect("user_lookup", &envoy.failures("user_lookup"), &1);
-}
-
-#[test]
-fn every_callout_of_a_request_carries_its_traceparent() {
-    let issuer = Issuer::start("keys");
-    let [users, userinfo_service, minters] =
-        ["users", "userinfo", "introspection"].map(Server::start);
-    userinfo_service.answer_always(Reply::json(&json!({"sub": "agent-1"})));
-    let active = json!({"active": true, "scope": "impersonate", "client_id": "backend"});
-    minters.answer_always(Reply::json(&active));
-    let lookup = uri("users", "/api/users/{userId}");
-    let configuration = Configuration::default()
-        .with(MINTERS, issuer.minters("300s"))
-        .with(
-            "/subject_tokens/authentication/introspection",
-            introspection("0s", json!(["impersonate"])),
-        )
-        .with("/subject_tokens/user_lookup", json!({"http_uri": lookup}))
-        .with("/actor_tokens/userinfo", userinfo("0s"));
-    let gateway = echoing_gateway();
-    let services = [&gateway, &users, &userinfo_service, &minters, &issuer.service];
-    let envoy = in_front_of(&services, &configuration).start();
-    wait_for("the key set", || (issuer.service.calls() > 0).then_some(()));
-    let traced = |request: Request| envoy.send(&request.header("traceparent", TRACEPARENT));
-
-    let subject_token = minted(&traced(mint_with("opaque-bearer")));
-    assert_eq!(traced(exchange_by(&subject_token, "opaque-actor")).status, 200);
-    for service in [&users, &userinfo_service, &minters] {
-        assert_eq!(service.last().header("traceparent"), Some(TRACEPARENT), "{}", service.name);
-    }
-    // This request causes a fetch.
-    std::thread::sleep(Duration::from_millis(5200));
-    let rotated = Key::generate(Algorithm::EdDSA, "rotated");
-    issuer.publish(&[&rotated]);
-    assert_eq!(traced(mint_with(&issuer.bearer(&rotated))).status, 201);
-    assert_eq!(issuer.service.last().header("traceparent"), Some(TRACEPARENT));
-
-    // The filter invents no trace for a caller who sends none, and does not mix up two requests.
-    minted(&envoy.send(&mint_with("opaque-bearer")));
-    assert_eq!(minters.last().header("traceparent"), None);
 }

@@ -9,11 +9,11 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::BOUND;
-use testkit::bootstrap::Bootstrap;
+use testkit::bootstrap::{Filter, Listener};
 use testkit::configuration::Configuration;
-use testkit::documents::{DISCOVERY, JWKS, gateway_document, has_documents};
+use testkit::documents::{DISCOVERY, JWKS, gateway_document, has_documents, keeping, merging};
 use testkit::envoy::Envoy;
-use testkit::gateway::{Gateway, IDENTITY_GATEWAY, in_front_of};
+use testkit::gateway::{Gateway, IDENTITY_GATEWAY, in_front_of, listener};
 use testkit::http::{Answer, Request};
 use testkit::http2;
 use testkit::lent::Lent;
@@ -22,18 +22,7 @@ use testkit::{Findings, wait_for};
 
 /// Lends a filter that merges the documents of the gateway behind it.
 fn lent() -> Lent<Gateway> {
-    Gateway::lent(&testkit::documents::merging())
-}
-
-pub(super) fn merging(gateway: &Server) -> Bootstrap {
-    in_front_of(&[gateway], &testkit::documents::merging())
-}
-
-/// The filter with the gateway's cluster, and these members besides.
-pub(super) fn keeping(members: Value) -> Configuration {
-    let mut gateway = json!({"documents": "merge", "cluster": IDENTITY_GATEWAY});
-    gateway.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-    Configuration::default().with("/identity_gateway", gateway)
+    Gateway::lent(&merging())
 }
 
 /// Waits until a document stands in for the failing gateway.
@@ -45,10 +34,10 @@ pub(super) fn stand_in(envoy: &Envoy, target: &str) -> Answer {
     })
 }
 
-/// Waits until the filter has asked for a document itself.
-pub(super) fn wait_for_a_fetch(gateway: &Server, target: &str) {
+/// Waits until the filter has asked for a document itself, after so many requests.
+pub(super) fn wait_for_a_fetch(gateway: &Server, after: usize, target: &str) {
     wait_for("the filter's own request", || {
-        gateway.received().iter().any(|asked| asked.target == target).then_some(())
+        gateway.received()[after..].iter().any(|asked| asked.target == target).then_some(())
     });
 }
 
@@ -59,7 +48,7 @@ pub(super) fn gateway_with_documents() -> (Server, Value, Value) {
     (gateway, key_set, discovery)
 }
 
-pub(super) fn expect_honest_length(findings: &mut Findings, case: &str, answer: &Answer) {
+fn expect_honest_length(findings: &mut Findings, case: &str, answer: &Answer) {
     let length = answer.header("content-length").map(|length| length.parse().unwrap());
     findings.expect(
         format!("{case}: content-length"),
@@ -124,10 +113,7 @@ fn documents_of_a_compressing_gateway_are_merged_too() {
 
 #[test]
 fn envoys_own_compressor_compresses_the_merged_document() {
-    let (gateway, ..) = gateway_with_documents();
-    let compressing =
-        merging(&gateway).edit_listener(|listener| listener.first_filter(compressor()));
-    let envoy = compressing.start();
+    let envoy = &lent_behind_a_compressor().envoy;
     for target in [JWKS, DISCOVERY] {
         let plain = envoy.send(&Request::get(target));
         assert_eq!(plain.header("content-encoding"), None);
@@ -137,7 +123,15 @@ fn envoys_own_compressor_compresses_the_merged_document() {
     }
 }
 
-/// Envoy's compressor, before the filter.
+/// Lends a filter behind Envoy's compressor.
+fn lent_behind_a_compressor() -> Lent<Gateway> {
+    let lent = lent();
+    has_documents(&lent.upstream);
+    let listener = listener("gateway", Some(Filter::from(&merging()).into()));
+    lent.envoy.update(listener.first_filter(compressor())).unwrap();
+    lent
+}
+
 fn compressor() -> Value {
     json!({
         "name": "envoy.filters.http.compressor",
@@ -158,13 +152,16 @@ fn compressor() -> Value {
 /// RFC 9110 §9.3.2: a client can learn whether a document has changed without reading it.
 #[test]
 fn head_is_answered_with_the_header_fields_of_get() {
-    let (gateway, ..) = gateway_with_documents();
-    let envoy = in_front_of(&[&gateway], &keeping(json!({}))).start();
+    let lent = Gateway::lent(&Configuration::default());
+    let (gateway, envoy) = (&lent.upstream, &lent.envoy);
+    has_documents(gateway);
+    let before = gateway.calls();
+    lent.update(&keeping(&json!({}))).unwrap();
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
-        wait_for_a_fetch(&gateway, target);
+        wait_for_a_fetch(gateway, before, target);
         gateway.fail(Fault::ServerError);
-        stand_in(&envoy, target);
+        stand_in(envoy, target);
         gateway.heal();
         let etag = envoy.send(&Request::get(target)).header("etag").unwrap().to_owned();
         let plain = Request::get(target);
@@ -219,10 +216,7 @@ fn lasting(answer: &Answer) -> Vec<(String, String)> {
 /// An unexpected body would be read as the next answer on the connection.
 #[test]
 fn no_body_follows_the_answer_to_a_head() {
-    let (gateway, ..) = gateway_with_documents();
-    let compressing =
-        merging(&gateway).edit_listener(|listener| listener.first_filter(compressor()));
-    let envoy = compressing.start();
+    let envoy = &lent_behind_a_compressor().envoy;
     let mut connection = envoy.connect();
     for target in [JWKS, DISCOVERY] {
         let whole = connection.send(&Request::get(target));
@@ -235,25 +229,7 @@ fn no_body_follows_the_answer_to_a_head() {
     }
 }
 
-/// Answers that are not documents, by name.
-pub(super) fn answers_that_are_no_documents() -> Vec<(&'static str, Reply)> {
-    let body = |text: &str| Reply { body: text.into(), ..Reply::json(&Value::Null) };
-    #[rustfmt::skip]
-    let replies = vec![
-        ("404", Reply::status(404)), ("204", Reply::status(204)),
-        ("401", Reply::status(401).header("www-authenticate", "Basic realm=\"x\"")),
-        ("429", Reply { status: 429, ..Reply::json(&json!({"keys": []})) }),
-        ("302", Reply::status(302).header("location", "/login")),
-        ("an error in JSON", Reply { status: 500, ..Reply::json(&json!({"keys": []})) }),
-        ("a list", body("[]")), ("a string", body("\"keys\"")), ("half a document", body("{\"keys\": [")),
-        ("more than one", body("{\"keys\": []} {}")), ("not UTF-8", Reply { body: vec![b'{', 0xff, b'}'], ..body("") }),
-        ("members of other types", body("{\"keys\": {}, \"grant_types_supported\": {}}")),
-        ("deep", body(&"{\"a\":".repeat(2000))),
-    ];
-    replies
-}
-
-pub(super) const FAULTS: [Fault; 6] = [
+const FAULTS: [Fault; 6] = [
     Fault::Refused,
     Fault::Slow,
     Fault::ServerError,
@@ -265,7 +241,8 @@ pub(super) const FAULTS: [Fault; 6] = [
 #[test]
 fn a_connection_to_the_gateway_that_fails_adds_nothing_of_ours() {
     let gateway = Server::start(IDENTITY_GATEWAY);
-    let envoy = merging(&gateway).start();
+    let bootstrap = in_front_of(&[&gateway], &merging());
+    let envoy = bootstrap.edit_listener(Listener::watched).start();
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         gateway.answer_always(Reply::json(&gateway_document(target)));
@@ -288,6 +265,17 @@ fn a_connection_to_the_gateway_that_fails_adds_nothing_of_ours() {
             }
             gateway.heal();
         }
+    }
+    // With the gateway's cluster, a document stands in for the one that comes too late.
+    let (before, filter) = (gateway.calls(), Filter::from(&keeping(&json!({}))));
+    has_documents(&gateway);
+    let listener = Listener::new("gateway").filter(filter).route_to(IDENTITY_GATEWAY, "3s");
+    envoy.update(listener).unwrap();
+    for target in [JWKS, DISCOVERY] {
+        wait_for_a_fetch(&gateway, before, target);
+        gateway.fail(Fault::Slow);
+        stand_in(&envoy, target);
+        gateway.heal();
     }
 }
 
@@ -322,7 +310,7 @@ fn trailers_of_a_gateway_do_not_matter() {
 #[test]
 fn a_broken_off_document_never_passes_for_a_whole_one() {
     let (gateway, ..) = gateway_with_documents();
-    let envoy = merging(&gateway).start();
+    let envoy = in_front_of(&[&gateway], &merging()).start();
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         for fault in [Fault::ResetMidBody, Fault::Stalled] {

@@ -8,15 +8,14 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::documents::wait_for_a_fetch;
-use super::{
-    BOUND, Issuer, MINTERS, echoing_gateway, exchange_by, introspection, mint_with, userinfo,
-};
+use super::{BOUND, echoing_gateway};
 use testkit::Findings;
 use testkit::configuration::Configuration;
 use testkit::envoy::Envoy;
-use testkit::gateway::{IDENTITY_GATEWAY, in_front_of, mint_request, minted};
+use testkit::gateway::{IDENTITY_GATEWAY, exchange_by, in_front_of, mint_by, mint_request, minted};
 use testkit::http::Request;
 use testkit::server::{Fault, Reply, Server};
+use testkit::services::{Issuer, MINTERS, introspection, userinfo};
 
 const RATE: u32 = 50;
 /// The least time for which the provider works, is dead, and works again.
@@ -53,8 +52,8 @@ impl Kind {
 
     fn request(self, envoy: &Envoy, issuer: &Issuer) -> Request {
         match self {
-            Self::KnownKey => mint_with(&issuer.bearer(&issuer.key)),
-            Self::Introspection => mint_with("opaque-bearer"),
+            Self::KnownKey => issuer.mint(&issuer.key),
+            Self::Introspection => mint_by("opaque-bearer", "u-1"),
             Self::Userinfo => {
                 let subject_token = minted(&envoy.send(&mint_request("u-1")));
                 exchange_by(&subject_token, "opaque-actor")
@@ -116,10 +115,10 @@ fn requests_that_fail_while_the_provider_is_dead_succeed_when_it_is_back() {
     let envoy = in_front_of(&services, &configuration).workers(2).start();
     let warm = envoy.connect_to_every_worker();
     testkit::wait_for("the keys", || {
-        let mint = mint_with(&issuer.bearer(&issuer.key));
+        let mint = issuer.mint(&issuer.key);
         (envoy.send(&mint).status == 201).then_some(())
     });
-    wait_for_a_fetch(&gateway, "/oidc/jwks");
+    wait_for_a_fetch(&gateway, 0, "/oidc/jwks");
     assert_eq!(envoy.send(&Request::get("/oidc/jwks")).status, 200);
     drop(warm);
     thread::sleep(Duration::from_millis(1200));

@@ -3,19 +3,16 @@
 
 use serde_json::json;
 
-use super::documents::{
-    FAULTS, answers_that_are_no_documents, expect_honest_length, gateway_with_documents, keeping,
-    merging, stand_in, wait_for_a_fetch,
-};
+use super::documents::{gateway_with_documents, stand_in, wait_for_a_fetch};
+use testkit::Findings;
 use testkit::bootstrap::{Bootstrap, Cluster, Listener};
 use testkit::configuration::{ISSUER, PROVIDER_KEY};
-use testkit::documents::{DISCOVERY, JWKS, kids};
+use testkit::documents::{DISCOVERY, JWKS, keeping, kids};
 use testkit::envoy::Envoy;
 use testkit::gateway::{IDENTITY_GATEWAY, backend_claims, in_front_of};
-use testkit::http::{Answer, Request};
+use testkit::http::Request;
 use testkit::keys::Key;
 use testkit::server::{Fault, Received, Reply, Server};
-use testkit::{Findings, wait_for};
 
 /// The issuer's authority, at which the filter asks.
 const AUTHORITY: &str = "auth.example.com";
@@ -69,10 +66,10 @@ fn api(filter: &Envoy) -> Envoy {
 fn a_strangers_request_does_not_decide_what_stands_in_for_a_failing_gateway() {
     let strangers = Key::generate(PROVIDER_KEY.alg, "strangers");
     let gateway = gateway_of_tenants(&PROVIDER_KEY, &strangers);
-    let envoy = in_front_of(&[&gateway], &keeping(json!({}))).workers(2).start();
+    let envoy = in_front_of(&[&gateway], &keeping(&json!({}))).workers(2).start();
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
-        wait_for_a_fetch(&gateway, target);
+        wait_for_a_fetch(&gateway, 0, target);
         for (case, query, name, value) in [
             ("Host", "", "host", "evil.example"),
             ("a query", "?appid=evil", "host", AUTHORITY),
@@ -111,9 +108,9 @@ fn a_strangers_request_does_not_decide_what_stands_in_for_a_failing_gateway() {
 #[test]
 fn the_filter_asks_for_itself_once_for_all_workers_and_with_nothing_of_a_caller() {
     let (gateway, ..) = gateway_with_documents();
-    let envoy = in_front_of(&[&gateway], &keeping(json!({}))).workers(4).start();
+    let envoy = in_front_of(&[&gateway], &keeping(&json!({}))).workers(4).start();
     for target in [JWKS, DISCOVERY] {
-        wait_for_a_fetch(&gateway, target);
+        wait_for_a_fetch(&gateway, 0, target);
     }
     // Every worker has begun.
     envoy.connect_to_every_worker();
@@ -130,95 +127,4 @@ fn the_filter_asks_for_itself_once_for_all_workers_and_with_nothing_of_a_caller(
             assert_eq!(asked.header(name), None, "{target}: {name}");
         }
     }
-}
-
-#[test]
-fn without_the_gateways_cluster_its_failure_reaches_every_caller() {
-    let (gateway, ..) = gateway_with_documents();
-    let envoy = merging(&gateway).start();
-    for target in [JWKS, DISCOVERY] {
-        assert_eq!(envoy.send(&Request::get(target)).status, 200, "{target}");
-        gateway.fail(Fault::ServerError);
-        assert_eq!(envoy.send(&Request::get(target)).status, 500, "{target}");
-        gateway.heal();
-    }
-    assert!(envoy.log().contains("configuration: identity_gateway.cluster: absent"));
-}
-
-#[test]
-fn a_discovery_document_stands_in_only_if_its_endpoints_have_allowed_origins() {
-    const MTLS: &str = "https://mtls.example.com";
-    let document = json!({
-        "issuer": ISSUER,
-        "token_endpoint": format!("{ISSUER}/token"),
-        "service_documentation": "https://www.example.org/",
-        "mtls_endpoint_aliases": {"token_endpoint": format!("{MTLS}/token")},
-    });
-    for (members, stands_in) in [(json!({}), false), (json!({"origins": [MTLS]}), true)] {
-        let gateway = Server::start(IDENTITY_GATEWAY);
-        gateway.answer_always(Reply::json(&document));
-        let envoy = in_front_of(&[&gateway], &keeping(members.clone())).start();
-        wait_for_a_fetch(&gateway, DISCOVERY);
-        if !stands_in {
-            wait_for("the operator's line", || {
-                envoy.log().contains("mtls_endpoint_aliases").then_some(())
-            });
-        }
-        // The caller's own document is not held back.
-        assert_eq!(envoy.send(&Request::get(DISCOVERY)).status, 200, "{members}");
-        gateway.fail(Fault::ServerError);
-        if stands_in {
-            let aliases = &stand_in(&envoy, DISCOVERY).json()["mtls_endpoint_aliases"];
-            assert_eq!(*aliases, document["mtls_endpoint_aliases"], "{members}");
-        } else {
-            assert_eq!(envoy.send(&Request::get(DISCOVERY)).status, 500, "{members}");
-        }
-    }
-}
-
-#[test]
-fn the_filters_document_replaces_that_of_a_gateway_which_fails_in_any_way() {
-    let (gateway, key_set, discovery) = gateway_with_documents();
-    let envoy = in_front_of(&[&gateway], &keeping(json!({}))).workers(2).start();
-    for target in [JWKS, DISCOVERY] {
-        wait_for_a_fetch(&gateway, target);
-    }
-    let mut findings = Findings::default();
-    for (target, document) in [(JWKS, key_set), (DISCOVERY, discovery)] {
-        // The standard is the gateway's own answer.
-        gateway.answer_always(Reply::json(&document));
-        let good = envoy.send(&Request::get(target));
-        gateway.fail(Fault::ServerError);
-        stand_in(&envoy, target);
-        gateway.heal();
-        let mut expect_good = |case: &str, answer: &Answer| {
-            findings.expect(format!("{case}: status"), &answer.status, &200);
-            findings.expect(format!("{case}: body"), &answer.text(), &good.text());
-            let kept_for = answer.header("cache-control");
-            findings.expect(format!("{case}: kept for"), &kept_for, &Some("max-age=60"));
-            let same = answer.header("etag") == good.header("etag");
-            findings.expect(format!("{case}: tag"), &same, &true);
-            expect_honest_length(&mut findings, case, answer);
-        };
-        let mut connections = envoy.connect_to_every_worker();
-        for (name, reply) in answers_that_are_no_documents() {
-            gateway.answer_always(reply);
-            for connection in &mut connections {
-                expect_good(&format!("{target}: {name}"), &connection.send(&Request::get(target)));
-            }
-        }
-        for fault in FAULTS {
-            gateway.fail(fault);
-            expect_good(&format!("{target}: {fault:?}"), &envoy.send(&Request::get(target)));
-            gateway.heal();
-        }
-        let etag = good.header("etag").unwrap();
-        let known = envoy.send(&Request::get(target).header("if-none-match", etag));
-        findings.expect(format!("{target}: known"), &known.status, &304);
-        gateway.answer_always(Reply::json(&document));
-        let answer = envoy.send(&Request::get(target));
-        findings.expect(format!("{target}: healed"), &answer.header("cache-control"), &None);
-    }
-    let line = "its last good one stands in";
-    findings.expect("the operator learns of it", &envoy.log().contains(line), &true);
 }

@@ -3,10 +3,13 @@ import assert from 'node:assert/strict';
 import { parties, signIn } from '../stack/client.js';
 import { poll } from '../stack/envoy.js';
 import { basic } from '../stack/http.js';
-import { ACCESS_TOKEN, client, EXCHANGE } from '../stack/names.js';
+import { client, EXCHANGE } from '../stack/names.js';
 import { API, send, statusOf } from './mesh.js';
 
 const PAGE = 'https://support.example.com';
+
+/** The parameters of an exchange by the public client. */
+const CONSOLE = { grant_type: EXCHANGE, client_id: 'support-console' };
 
 /**
  * Plays the flow. `gateway` is the port of the Envoy with the filter, `api` the port of the Envoy
@@ -14,19 +17,9 @@ const PAGE = 'https://support.example.com';
  * user, and a function that exchanges another subject token.
  */
 export async function begin({ origin, gateway, api }) {
-  const { agentToken, portal, subjectToken } = await parties(origin);
+  const { exchange: parameters, portal } = await parties(origin);
   const exchange = async () => send(gateway, '/oidc/token', {
-    method: 'POST',
-    form: {
-      grant_type: EXCHANGE,
-      client_id: 'support-console',
-      scope: 'orders:read',
-      subject_token: await subjectToken(),
-      subject_token_type: ACCESS_TOKEN,
-      resource: `${origin}/orders`,
-      actor_token: agentToken,
-      actor_token_type: ACCESS_TOKEN,
-    },
+    method: 'POST', form: { ...CONSOLE, ...await parameters() },
   });
   const granted = await exchange();
   assert.equal(granted.status, 200, granted.text);
@@ -113,11 +106,8 @@ export async function killEnds({ origin, gateway, api }, { impersonation, exchan
 
 /** A subject token is spent once. */
 export async function spentOnce({ origin, gateway }) {
-  const { agentToken, subjectToken } = await parties(origin);
-  const form = {
-    grant_type: EXCHANGE, client_id: 'support-console', scope: 'orders:read', subject_token: await subjectToken(),
-    subject_token_type: ACCESS_TOKEN, resource: `${origin}/orders`, actor_token: agentToken, actor_token_type: ACCESS_TOKEN,
-  };
+  const { exchange } = await parties(origin);
+  const form = { ...CONSOLE, ...await exchange() };
   const statuses = [];
   for (let time = 0; time < 2; time += 1) statuses.push((await send(gateway, '/oidc/token', { method: 'POST', form })).status);
   assert.deepEqual(statuses, [200, 400]);

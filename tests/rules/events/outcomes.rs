@@ -4,7 +4,6 @@
 use serde_json::{Value, json};
 
 use super::{Findings, Live, World, actor_token, changed, exchange, start};
-use crate::rules::flow::http_uri_of;
 use testkit::configuration::{ISSUER, PROVIDER_KEY};
 use testkit::events::{
     CAEP, RISC, SSF, event_claims, event_request, logout_claims, logout_request, receiving,
@@ -15,6 +14,7 @@ use testkit::guarded::filter_configuration;
 use testkit::http::Request;
 use testkit::impersonations::unique;
 use testkit::server::{Fault, Reply};
+use testkit::services::http_uri_of;
 use testkit::wait_for;
 
 /// The request that ends the work of an actor, by a logout and by an event, with its good status,

@@ -78,19 +78,6 @@ impl Envoy {
     }
 }
 
-fn impersonation(actor: &str) -> Impersonation<'_> {
-    Impersonation {
-        id: "id",
-        user_id: "user",
-        actor_id: Some(actor),
-        client_id: "client",
-        caller: None,
-        resource: "resource",
-        session: None,
-        actor_since: None,
-    }
-}
-
 /// Two Envoys are told of events in turn. Every event holds in both and in a third, and the number
 /// of keys stays small.
 #[test]
@@ -118,7 +105,7 @@ fn the_older_half_of_all_events_becomes_one_key_and_nothing_lives_on() {
         assert!(known.len() <= EVENTS + 2, "{}", known.len());
         for number in 0..all {
             let name = number.to_string();
-            let ended = |issued| known.has_ended(&impersonation(&name), issued);
+            let ended = |issued| known.has_ended(&Impersonation::by(&name, "session"), issued);
             assert!(before.iter().all(|issued| ended(*issued)), "{number}");
             assert!(!ended(after), "{number}: a new one");
             let concerned = Concerned { actor_id: Some(&name), session: None, user_id: None };
@@ -134,7 +121,10 @@ fn the_older_half_of_all_events_becomes_one_key_and_nothing_lives_on() {
         }
     }
     let known = third.view(&mut etcd);
-    assert!(!known.has_ended(&impersonation("0"), after), "a repetition ends nothing");
+    assert!(
+        !known.has_ended(&Impersonation::by("0", "session"), after),
+        "a repetition ends nothing"
+    );
 }
 
 /// Two Envoys are told of the logouts of one account in turn, each of a new session.
@@ -163,10 +153,10 @@ fn a_persons_logouts_become_one_key_and_end_nothing_of_anybody_elses() {
         assert!(known.len() < 40, "{}", known.len());
         for number in 1..200 {
             let sid = number.to_string();
-            let of = |actor| Impersonation { session: Some(&sid), ..impersonation(actor) };
+            let of = |actor| Impersonation::by(actor, &sid);
             assert!(known.has_ended(&of("account"), before), "{number}");
         }
-        assert!(!known.has_ended(&impersonation("another"), before));
+        assert!(!known.has_ended(&Impersonation::by("another", "session"), before));
         for number in [1, 100] {
             assert_eq!(log_out(envoy, &mut etcd, number), Told::OldNews, "{number}");
         }

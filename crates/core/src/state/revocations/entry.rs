@@ -34,6 +34,23 @@ pub struct Impersonation<'a> {
     pub actor_since: Option<UnixTime>,
 }
 
+#[cfg(test)]
+impl<'a> Impersonation<'a> {
+    /// An impersonation by this actor, who signed in in this session.
+    pub(crate) fn by(actor: &'a str, session: &'a str) -> Self {
+        Impersonation {
+            id: "id",
+            user_id: "user",
+            actor_id: Some(actor),
+            client_id: "client",
+            caller: None,
+            resource: "resource",
+            session: Some(session),
+            actor_since: None,
+        }
+    }
+}
+
 /// A name for a caller that does not reveal the caller: 96 bits of its SHA-256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallerTag([u8; Self::LEN]);

@@ -82,36 +82,6 @@ fn header<'h>(headers: &'h [(String, Vec<u8>)], name: &str) -> Option<&'h str> {
     found.map(|(_, value)| str::from_utf8(value).unwrap())
 }
 
-#[test]
-fn the_gateway_is_asked_for_its_whole_document_as_it_is() {
-    for method in ["GET", "HEAD"] {
-        let (_, shown) = asked(&gateway(), method, "/oidc/jwks");
-        let headers = shown.request_headers.take();
-        assert_eq!(header(&headers, ":method"), Some("GET"));
-        assert_eq!(header(&headers, "accept-encoding"), Some("identity"));
-        assert_eq!(header(&headers, "if-none-match"), None);
-    }
-}
-
-#[test]
-fn ours_is_added_to_the_gateways() {
-    for (path, member) in KINDS {
-        for method in ["GET", "HEAD"] {
-            let body = document();
-            let theirs = (200, "application/json", &*body);
-            let Sent { status, headers, body: merged } =
-                answered(&gateway(), method, path, theirs).unwrap();
-            assert_eq!(status, 200, "{method} {path}");
-            let merged: Value = serde_json::from_slice(&merged).unwrap();
-            assert!(merged[member].as_array().unwrap().len() >= 2, "{merged}");
-            assert_eq!(merged["issuer"], ISSUER);
-            assert_ne!(header(&headers, "etag"), Some("\"theirs\""));
-            assert_eq!(header(&headers, "vary"), Some("origin"));
-            assert_eq!(header(&headers, "cache-control"), None);
-        }
-    }
-}
-
 /// Everything that is not 200 with JSON of the right kind.
 fn failures() -> Vec<(&'static str, Theirs<'static>)> {
     vec![
@@ -184,51 +154,4 @@ fn a_fetch_that_envoy_did_not_send_is_repeated_after_seconds() {
     fetch(&gateway, &document());
     let failed = (503, "text/plain", b"x".as_slice());
     assert!(answered(&gateway, "GET", "/oidc/jwks", failed).is_some());
-}
-
-#[test]
-fn a_failed_fetch_and_a_document_that_is_none_leave_the_earlier_one() {
-    let long = format!("{{\"keys\": [], \"x\": \"{}\"}}", "y".repeat(512 * 1024)).into_bytes();
-    let replies = failures().into_iter().map(|(_, (status, content_type, body))| Reply::Http {
-        status,
-        json: content_type == "application/json",
-        body: body.to_vec(),
-    });
-    let cut_off = Reply::Failed(CallFailure::CutOff);
-    let too_long = Reply::Http { status: 200, json: true, body: long };
-    let gateway = gateway();
-    fetch(&gateway, &document());
-    let failed = (503, "text/plain", b"x".as_slice());
-    for reply in replies.chain([cut_off, too_long]) {
-        gateway.world.advance(Duration::from_secs(60));
-        for _ in KINDS {
-            let reply = reply.clone();
-            gateway.upstream(move |_| reply.clone());
-        }
-        gateway.tick();
-        for (path, _) in KINDS {
-            assert!(answered(&gateway, "GET", path, failed).is_some(), "{path}: {reply:?}");
-        }
-    }
-}
-
-#[test]
-fn a_document_from_before_the_clock_was_set_back_does_not_stand_in() {
-    let gateway = gateway();
-    fetch(&gateway, &document());
-    gateway.world.set_back(Duration::from_secs(60));
-    let failed = (503, "text/plain", b"x".as_slice());
-    assert_eq!(answered(&gateway, "GET", "/oidc/jwks", failed), None);
-    fetch(&gateway, &document());
-    assert!(answered(&gateway, "GET", "/oidc/jwks", failed).is_some(), "a new one does");
-}
-
-#[test]
-fn a_document_that_is_too_long_is_no_document() {
-    let gateway = gateway();
-    let long = format!("{{\"keys\": [], \"x\": \"{}\"}}", "y".repeat(512 * 1024)).into_bytes();
-    let theirs = (200, "application/json", &*long);
-    assert_eq!(answered(&gateway, "GET", "/oidc/jwks", theirs), None);
-    fetch(&gateway, &document());
-    assert_eq!(answered(&gateway, "GET", "/oidc/jwks", theirs).unwrap().status, 200);
 }

@@ -22,20 +22,6 @@ fn rotated() -> (Gateway, Key) {
 }
 
 #[test]
-fn a_fetch_of_keys_goes_on_when_the_caller_leaves_who_asked_for_it() {
-    let (gateway, new) = rotated();
-    let invented = Key::generate(Algorithm::ES256, "invented");
-    let stranger = mint_form().bearer(&invented.sign(&backend_claims()));
-    let mut waiting = gateway.send_and_wait(&stranger.request());
-    assert_eq!(waiting.leave(), None, "it goes on");
-    let event = waiting.reply(key_set(&[&PROVIDER_KEY, &new]));
-    assert_eq!(event["reason"], "no_key");
-    assert_eq!(event["caller_gone"], json!(true));
-    let rotated = mint_form().bearer(&new.sign(&backend_claims()));
-    assert_eq!(gateway.send(&rotated.request()).status, 201, "the stranger fetched it for all");
-}
-
-#[test]
 fn nothing_is_minted_for_a_caller_who_has_left() {
     let (gateway, new) = rotated();
     let form = mint_form().bearer(&new.sign(&backend_claims()));

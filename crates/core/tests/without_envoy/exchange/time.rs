@@ -5,9 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::step::Reply;
-use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
-use testkit::keys::Key;
 
 use super::callouts::{key_set, with_remote_keys};
 use super::flow::claims;
@@ -124,38 +122,6 @@ fn subject_tokens_from_before_the_clock_was_set_back_have_expired() {
     }
     for _ in 0..4 {
         gateway.assert_spendable(&gateway.mint(), "in the slot of one that has expired");
-    }
-}
-
-#[test]
-fn key_sets_are_fetched_anew_when_the_clock_was_set() {
-    type Step = fn(&Gateway);
-    let cases: [(&str, Step); 2] = [
-        ("back", |gateway| gateway.world.set_back(Duration::from_secs(3600))),
-        ("forward", |gateway| gateway.world.advance(Duration::from_secs(1800))),
-    ];
-    for (case, set) in cases {
-        let first = Gateway::new(&with_remote_keys());
-        first.upstream(|_| key_set(&[&PROVIDER_KEY]));
-        first.tick();
-        let second = Gateway::in_world(&first.world, &with_remote_keys());
-        second.tick();
-
-        set(&first);
-        let new = Key::generate(Algorithm::ES256, "provider-2");
-        let keys = key_set(&[&new]);
-        first.upstream(move |_| keys.clone());
-        first.tick();
-        assert_eq!(first.calls.borrow().len(), 2, "{case}");
-        let claims = with(with(backend_claims(), "iat", NOW - 7200), "exp", NOW + 7200);
-        let rotated = mint_form().bearer(&new.sign(&claims));
-        second.tick();
-        assert!(second.calls.borrow().is_empty(), "{case}: one fetches for all");
-        for gateway in [&first, &second] {
-            assert_eq!(gateway.send(&rotated.request()).status, 201, "{case}");
-        }
-        first.tick();
-        assert_eq!(first.calls.borrow().len(), 2, "{case}: and once");
     }
 }
 

@@ -43,21 +43,8 @@ fn tell(table: &mut Table, happened: &Happened, arrival: u64) -> Told {
     told
 }
 
-fn impersonation(actor: &str) -> Impersonation<'_> {
-    Impersonation {
-        id: "id",
-        user_id: "user",
-        actor_id: Some(actor),
-        client_id: "client",
-        caller: None,
-        resource: "resource",
-        session: Some("session"),
-        actor_since: None,
-    }
-}
-
 fn ended(table: &Table, issued: u64) -> bool {
-    table.has_ended(&impersonation("agent"), IssuedAt::At(at(issued)))
+    table.has_ended(&Impersonation::by("agent", "session"), IssuedAt::At(at(issued)))
 }
 
 const AGENT: Concerned<'_> =
@@ -79,7 +66,10 @@ fn an_event_ends_what_began_until_its_arrival_and_a_minute_after_it() {
         assert_eq!(tell(&mut table, &of(SENDER, event), arrival), Told::News(None), "{case}");
         assert!(ended(&table, 1) && ended(&table, last), "{case}");
         assert!(!ended(&table, last + 1), "{case}");
-        assert!(!table.has_ended(&impersonation("other"), IssuedAt::At(at(1))), "{case}");
+        assert!(
+            !table.has_ended(&Impersonation::by("other", "session"), IssuedAt::At(at(1))),
+            "{case}"
+        );
     }
 }
 
@@ -125,7 +115,7 @@ fn a_late_event_ends_what_began_from_an_older_actor_token() {
         let table = Table::decode(&table.encode()).unwrap();
         let since = |since: Option<u64>| Impersonation {
             actor_since: since.map(at),
-            ..impersonation("agent")
+            ..Impersonation::by("agent", "session")
         };
         let ended = |since_millis, issued| table.has_ended(&since(since_millis), issued);
         assert_eq!(ended(Some(BASE), issued), ends, "{revocation:?}");
@@ -246,7 +236,7 @@ fn a_million_events_keep_the_table_small_and_the_operators_rows() {
     for number in [0, 1, ALL / 2, ALL - 1] {
         let name = number.to_string();
         let issued = IssuedAt::At(at(BASE + number));
-        assert!(table.has_ended(&impersonation(&name), issued), "{number}");
+        assert!(table.has_ended(&Impersonation::by(&name, "session"), issued), "{number}");
         let concerned = Concerned { actor_id: Some(&name), session: None, user_id: None };
         assert!(table.has_event_since(concerned, at(BASE + number)), "{number}");
     }
@@ -258,10 +248,10 @@ fn a_million_events_keep_the_table_small_and_the_operators_rows() {
         assert_eq!(told, Told::OldNews, "{number}");
     }
     assert!(before == table.encode());
-    let client = Impersonation { client_id: "client-7", ..impersonation("x") };
+    let client = Impersonation { client_id: "client-7", ..Impersonation::by("x", "session") };
     let late = IssuedAt::At(at(BASE + ALL + 60 * SECOND));
     assert!(table.has_ended(&client, IssuedAt::At(at(5))), "the operator's");
-    assert!(!table.has_ended(&impersonation("x"), late), "a new one");
+    assert!(!table.has_ended(&Impersonation::by("x", "session"), late), "a new one");
     assert!(table.rows.len() < MAX_ENTRIES);
 }
 
@@ -289,8 +279,12 @@ fn revisions_and_times_decide_together_in_a_remote_store() {
     ];
     for (case, revision, time, expected) in cases {
         let issued = IssuedAt::AtRevision(Revision::new(revision), at(time));
-        assert_eq!(table.has_ended(&impersonation("agent"), issued), expected, "{case}");
-        let revoked = table.has_revoked(&impersonation("agent"), issued);
+        assert_eq!(
+            table.has_ended(&Impersonation::by("agent", "session"), issued),
+            expected,
+            "{case}"
+        );
+        let revoked = table.has_revoked(&Impersonation::by("agent", "session"), issued);
         assert!(!revoked, "{case}: no operator did");
         assert_eq!(table.event_has_ended(AGENT, issued), expected, "{case}");
     }

@@ -58,21 +58,8 @@ fn tell(table: &mut Table, (revocation, happened): &(Revocation, Happened)) -> T
     told
 }
 
-fn impersonation<'i>(actor: &'i str, sid: &'i str) -> Impersonation<'i> {
-    Impersonation {
-        id: "id",
-        user_id: "user",
-        actor_id: Some(actor),
-        client_id: "client",
-        caller: None,
-        resource: "resource",
-        session: Some(sid),
-        actor_since: None,
-    }
-}
-
 fn ended(table: &Table, actor: &str, sid: &str, issued: u64) -> bool {
-    table.has_ended(&impersonation(actor, sid), IssuedAt::At(at(issued)))
+    table.has_ended(&Impersonation::by(actor, sid), IssuedAt::At(at(issued)))
 }
 
 #[test]
@@ -122,7 +109,7 @@ fn a_senders_flood_ends_only_its_own_peoples_work() {
     assert!(!ended(&table, "p:agent", "p:s", BASE + FLOOD), "the next sign-in");
     assert!(ended(&table, "agent", "over", BASE) && !ended(&table, "agent", "other", BASE));
     assert!(!ended(&table, "agent-2", "s", BASE) && !ended(&table, "agent-2", "s", 1));
-    let no_actor = Impersonation { actor_id: None, session: None, ..impersonation("", "") };
+    let no_actor = Impersonation { actor_id: None, session: None, ..Impersonation::by("", "") };
     assert!(!table.has_ended(&no_actor, IssuedAt::At(at(BASE))));
     assert_eq!(tell(&mut table, &session), Told::OldNews);
 }
@@ -135,7 +122,7 @@ fn a_flood_about_users_ends_what_is_done_in_the_names_of_the_senders_people() {
         let name = format!("p:customer-{number}");
         tell(&mut table, &(user(&name), of(PARTNER, &name, BASE + number)));
     }
-    let of_user = |user_id| Impersonation { user_id, ..impersonation("agent", "s") };
+    let of_user = |user_id| Impersonation { user_id, ..Impersonation::by("agent", "s") };
     let has_ended = |user| table.has_ended(&of_user(user), IssuedAt::At(at(BASE)));
     assert!(has_ended("p:customer-0") && has_ended("p:customer-8399") && has_ended("p:other"));
     assert!(!has_ended("user") && !ended(&table, "p:agent", "p:s", BASE));
@@ -263,7 +250,7 @@ proptest! {
                     user_id: user_id.as_deref().unwrap_or("user"),
                     actor_id: person.or(Some("x:actor")),
                     session: session.as_deref(),
-                    ..impersonation("", "")
+                    ..Impersonation::by("", "")
                 };
                 let issued = IssuedAt::At(happened.at());
                 prop_assert!(table.has_ended(&named, issued), "{revocation:?} {happened:?}");
