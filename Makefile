@@ -190,6 +190,7 @@ test-without-engine: test-core companion lint-native
 
 test-gateway: tests/js/node_modules
 	$(part)
+	cd tests/js/shop && node --test
 	cd tests/js/gateway && node --test
 
 test-clients: build companion tools tests/js/node_modules
