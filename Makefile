@@ -190,6 +190,7 @@ test-without-engine: test-core companion lint-native
 
 test-gateway: tests/js/node_modules
 	$(part)
+	cd tests/js/shop && node --test
 	cd tests/js/gateway && node --test
 
 test-clients: build companion tools tests/js/node_modules
@@ -204,14 +205,14 @@ test-approvals: build tools tests/js/node_modules
 	$(part)
 	cd tests/js/approvals && CONTESTED=$(or $(CONTESTED),300) node --test --test-concurrency=1
 
-# The page of live impersonations alone, in target/console, with its sizes. `make build` puts it
-# into the module.
+# The page of live impersonations and the banner of browser sessions alone, in target/console, with
+# their sizes. `make build` puts them into the module.
 .PHONY: console test-console
 console: console/node_modules
 	node console/build.js
 
-# The page in Debian's Chromium and Firefox, before Envoy with the module.
-test-console: build companion tools tests/js/node_modules
+# The page in Debian's Chromium and Firefox, before Envoy with the module, and the banner.
+test-console: build console companion tools tests/js/node_modules
 	$(part)
 	scripts/chromium --version
 	scripts/firefox --version

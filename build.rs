@@ -1,15 +1,16 @@
-//! Makes the page of live impersonations, which the module has inside: see console/build.js.
+//! Makes the page of live impersonations and the banner, which the module has inside: see
+//! console/build.js.
 //!
-//! The page is made from its sources whenever the module is, so that a module cannot have the page
-//! of another version. The same sources give the same bytes on each machine. A native build of this
-//! package is empty, and needs neither Node.js nor the page.
+//! They are made from their sources whenever the module is, so that a module cannot have those of
+//! another version. The same sources give the same bytes on each machine. A native build of this
+//! package is empty, and needs neither Node.js nor them.
 
 use std::env;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
-    for file in ["build.js", "document.js", "package-lock.json", "src"] {
+    for file in ["banner.css", "banner.js", "build.js", "document.js", "package-lock.json", "src"] {
         println!("cargo::rerun-if-changed=console/{file}");
     }
     let is_module = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "wasm32");

@@ -81,6 +81,7 @@ async function tabOf(socket, origin, close) {
   const named = (name) => `[...document.querySelectorAll('button')].find((one) => (one.ariaLabel ?? one.textContent).trim() === ${JSON.stringify(name)})`;
   return {
     wrong,
+    send,
     evaluate,
     eventually,
     close,

@@ -38,8 +38,11 @@ export function newSigningKey() {
   return { ...privateKey.export({ format: 'jwk' }), kid: randomUUID(), alg: 'ES256', use: 'sig' };
 }
 
-/** `envoy` is the address at which the provider reaches Envoy. */
-export function createProvider({ issuer, signingKey, secrets, envoy }) {
+/**
+ * `envoy` is the address at which the provider reaches Envoy, and `support` the origin of the
+ * support console of the demo.
+ */
+export function createProvider({ issuer, signingKey, secrets, envoy, support }) {
   const { origin } = new URL(issuer);
 
   // RFC 8707: a request with one of these as `resource` gets a JWT bound to it (RFC 9068). A
@@ -80,7 +83,12 @@ export function createProvider({ issuer, signingKey, secrets, envoy }) {
       scope: 'impersonations:read impersonations:revoke',
       ...signsNobodyIn,
     },
-    { client_id: 'support-portal', client_secret: secrets.supportPortal, ...signsIn },
+    {
+      client_id: 'support-portal',
+      client_secret: secrets.supportPortal,
+      ...signsIn,
+      redirect_uris: [REDIRECT_URI, `${support}/callback`],
+    },
     { client_id: 'support-console', token_endpoint_auth_method: 'none', ...signsIn },
     // The filter's page, for people on call and for those who approve.
     {

@@ -7,6 +7,7 @@
 //   API_PORT     where the APIs listen, if not there (9001, unless PORT is given)
 //   ISSUER       the public address, that is Envoy's (http://127.0.0.1:10000/oidc)
 //   ENVOY_ORIGIN where this process reaches Envoy, to report logouts (the origin of ISSUER)
+//   CONSOLE_ORIGIN   the support console of the demo (http://localhost:3000)
 //   GATEWAY_SIGNING_KEY   private JWK; without it a key is made at start and lost at the end
 //   INTEGRATOR_BACKEND_SECRET, OPERATIONS_SECRET, SUPPORT_PORTAL_SECRET, INTROSPECTION_SECRET
 //                the clients' secrets; the defaults are for trying things out, and say so
@@ -22,6 +23,7 @@ const provider = createProvider({
   issuer: issuer.href,
   signingKey,
   envoy: env.ENVOY_ORIGIN ?? issuer.origin,
+  support: env.CONSOLE_ORIGIN ?? 'http://localhost:3000',
   secrets: {
     integratorBackend: env.INTEGRATOR_BACKEND_SECRET ?? 'demo-only-integrator-backend',
     operations: env.OPERATIONS_SECRET ?? 'demo-only-operations',
