@@ -26,7 +26,7 @@ mod subject;
 use serde::Serialize;
 
 use access_token::{AccessToken, Granted};
-use actor::{Demands, authenticate_actor};
+use actor::{DemandsOnActor, authenticate_actor};
 use beginning::Beginning;
 use subject::find_subject;
 
@@ -80,7 +80,7 @@ pub(super) async fn issue(
     // Only a request for a live subject token can make the filter verify and remember a proof.
     let possession = prove(request, proof, &subject)?;
     let confirmation = bind(&client, resource, &possession)?;
-    let demands = Demands { client: &client, resource, possession: &possession };
+    let demands = DemandsOnActor { client: &client, resource, possession: &possession };
     let actor = authenticate_actor(request, demands, form, &subject).await?;
 
     let revocations = &request.service.oversight.revocations;

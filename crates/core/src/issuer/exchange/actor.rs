@@ -15,7 +15,7 @@ use crate::statement::is_jwt;
 
 /// The demands on an actor, besides the bounds of the subject token.
 #[derive(Clone, Copy)]
-pub(super) struct Demands<'e> {
+pub(super) struct DemandsOnActor<'e> {
     pub(super) client: &'e Client,
     pub(super) resource: &'e Resource,
     /// The keys that the exchange has proved. An actor token may be bound to one of them.
@@ -32,7 +32,7 @@ pub(super) struct AuthenticatedActor {
 /// Authenticates the acting user; `None` if no actor is required and none is given.
 pub(super) async fn authenticate_actor(
     request: RequestContext<'_>,
-    Demands { client, resource, possession }: Demands<'_>,
+    DemandsOnActor { client, resource, possession }: DemandsOnActor<'_>,
     form: &Form<'_>,
     subject: &Outstanding,
 ) -> Result<Option<AuthenticatedActor>, Refusal> {
