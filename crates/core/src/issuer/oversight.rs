@@ -1,5 +1,5 @@
-//! Seeing and ending impersonations: the list of live ones, and the revocations. Every endpoint that
-//! lists or ends uses this.
+//! Seeing and ending impersonations: the list of live ones, and the revocations. Every endpoint
+//! that lists or ends uses this.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -137,7 +137,7 @@ impl<'g> Beginning<'g> {
         }
         let looked_at = look_at_revocations(&known, caught_up.revision(), subject, entry);
         let Err(refusal) = looked_at else { return Ok(()) };
-        // Another request may have spent the token, and the impersonation may have been ended since.
+        // Another request may have spent the token, and the impersonation may have ended since.
         Err(match service.store.find_again(context, subject).await? {
             Found::Spent(mint, first) => {
                 replayed(request, &entry.id, &entry.client_id, mint, first).await
