@@ -116,7 +116,7 @@ test('the described errors are those of docs/endpoints.md and those that the fil
   ));
 
   const folder = 'crates/core/src/issuer';
-  const sources = readdirSync(`${ROOT}${folder}`).filter((name) => name.endsWith('.rs')).map((name) => read(`${folder}/${name}`));
+  const sources = readdirSync(`${ROOT}${folder}`, { recursive: true }).filter((name) => name.endsWith('.rs')).map((name) => read(`${folder}/${name}`));
   // The errors of security events have the codes of RFC 8935.
   const events = read('crates/core/src/events/mod.rs').split('fn code(')[1].split('\n    }\n')[0];
   const ofEvents = [...events.matchAll(/"(\w+)"/g)].map(([, code]) => [code === 'authentication_failed' ? '401' : '400', code]);
