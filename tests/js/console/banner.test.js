@@ -169,7 +169,7 @@ for (const name of ['Chromium', 'Firefox']) {
           assert.equal(await tab.evaluate("document.activeElement.id === 'order'"), false);
         }
         await tab.page?.screenshot({ path: `${PICTURES}banner-ended.png` });
-        await poll(() => session.count('GET /ended') === 1);
+        await poll(() => session.count('GET /ended') > 0);
         // Where the application keeps the tab from leaving, the person can.
         session.ended = 200;
         for (let presses = 0; presses < 20 && !await tab.evaluate("banner.activeElement?.localName === 'a'"); presses += 1) await tab.key('Tab');
@@ -201,7 +201,9 @@ for (const name of ['Chromium', 'Firefox']) {
     test('a clock that is wrong does not change the time left', async () => {
       await opened();
       await tab.evaluate('(({ now }) => { Date.now = () => now() + 3_600_000; })(Date), 1');
-      await tab.eventually(`/^0:00/.test(${text('.time')})`);
+      // The answer to the first of these two has set the banner right.
+      const before = session.count(ME);
+      await poll(() => session.count(ME) > before + 1);
       await tab.eventually(`/^1[45]:\\d\\d left$/.test(${text('.time')})`);
     });
 
