@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use crate::world::World;
 use testkit::configuration::{Configuration, ISSUER, PROVIDER_KEY, jwks};
 use testkit::gateway::mint_body_request;
+use testkit::generated::{between, hold};
 use testkit::http::Request;
-use testkit::repository;
 use testkit::server::Reply;
 use testkit::services::http_uri_of;
 
@@ -171,14 +171,5 @@ fn the_page_has_the_checks_of_a_mint() {
     for (index, Check { text, reason, .. }) in CHECKS.iter().enumerate() {
         table += &format!("| {} | {text} | `{reason}` |\n", index + 1);
     }
-    let path = repository().join("docs/who-may-impersonate-whom.md");
-    let page = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once(BEGIN).unwrap();
-    let (_, after) = rest.split_once(END).unwrap();
-    let made = format!("{before}{BEGIN}{table}{END}{after}");
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(path, made).unwrap();
-    } else {
-        assert!(page == made, "the table of checks is not up to date: run `make docs`");
-    }
+    hold("docs/who-may-impersonate-whom.md", |page| between(page, BEGIN, &table, END));
 }

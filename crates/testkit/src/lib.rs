@@ -18,6 +18,7 @@ pub mod etcd;
 pub mod events;
 pub mod flood;
 pub mod gateway;
+pub mod generated;
 pub mod guarded;
 pub mod holder;
 pub mod http;

@@ -2,10 +2,11 @@
 //! reasons that the code can give.
 
 use std::collections::BTreeSet;
-use std::{env, fs};
+use std::fs;
 
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprLit, Item, Lit, Meta};
+use testkit::generated::{between, hold, wrapped};
 
 use super::source::{core, repository};
 
@@ -28,20 +29,6 @@ fn item(metric: &str, text: &str) -> String {
     let labels = labels.collect::<Vec<_>>().join(", ");
     let labels = if labels.is_empty() { labels } else { format!(" `{{{labels}}}`") };
     wrapped(&format!("- `{name}`{labels}: {text}"))
-}
-
-/// Wraps a list item at 100 columns.
-fn wrapped(item: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in item.split(' ') {
-        let line = lines.last_mut().unwrap();
-        match [line, " ", word].concat().len() {
-            _ if line.is_empty() => line.push_str(word),
-            ..=100 => line.extend([" ", word]),
-            _ => lines.push(format!("  {word}")),
-        }
-    }
-    lines.join("\n") + "\n"
 }
 
 /// The first paragraph of a doc comment.
@@ -89,16 +76,7 @@ fn metrics() -> String {
 
 #[test]
 fn the_manual_lists_the_metrics_as_the_code_documents_them() {
-    let path = repository().join(PAGE);
-    let page = fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once(BEGIN).unwrap();
-    let (list, after) = rest.split_once(END).unwrap();
-    let wanted = metrics();
-    if env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, [before, BEGIN, &wanted, END, after].concat()).unwrap();
-        return;
-    }
-    assert_eq!(list, wanted, "run `make docs`");
+    hold(PAGE, |page| between(page, BEGIN, &metrics(), END));
 }
 
 /// Collects the reasons that code gives: texts in the place of a constructor's `reason`, and those

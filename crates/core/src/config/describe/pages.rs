@@ -1,10 +1,9 @@
 //! Keeps the lists of members and the schemas in `docs/` equal to the declarations.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::{env, fs};
 
 use serde_json::Value;
+use testkit::generated::{hold, wrapped};
 
 use super::{Described, Descriptions, Member, Presence, one_line};
 use crate::config::section::Kind;
@@ -20,14 +19,14 @@ struct Plugin {
 
 const PLUGINS: [Plugin; 2] = [
     Plugin {
-        page: "configuration.md",
-        schema: "configuration.schema.json",
+        page: "docs/configuration.md",
+        schema: "docs/configuration.schema.json",
         title: "impersonation-filter",
         describe: Config::describe,
     },
     Plugin {
-        page: "guard.md",
-        schema: "guard.schema.json",
+        page: "docs/guard.md",
+        schema: "docs/guard.schema.json",
         title: "impersonation-guard",
         describe: GuardConfig::describe,
     },
@@ -62,20 +61,7 @@ fn item(member: &Member, name: &str, list: &mut String) {
     };
     let and = if default.is_empty() { "" } else { "; " };
     let text = format!("- `{name}` ({words}{and}{default}): {}", one_line(member.meaning));
-    let mut line = String::new();
-    for word in text.split(' ') {
-        if !line.is_empty() {
-            if line.chars().count().saturating_add(word.chars().count()) >= 100 {
-                list.push_str(&line);
-                list.push('\n');
-                line = " ".to_owned();
-            }
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    list.push_str(&line);
-    list.push('\n');
+    list.push_str(&wrapped(&text));
 }
 
 fn list(members: &[Member]) -> String {
@@ -121,20 +107,6 @@ fn described(plugin: &Plugin) -> (Vec<(&'static str, String)>, Value) {
     titled.insert("title".into(), plugin.title.into());
     titled.extend(object.clone());
     (lists, titled.into())
-}
-
-/// Compares a file with its generated text. If `UPDATE_DOCS` is set, as `make docs` does, writes
-/// the file instead.
-fn hold(name: &str, make: impl FnOnce(&str) -> String) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
-    let text = fs::read_to_string(&path).unwrap();
-    let made = make(&text);
-    if env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(path, made).unwrap();
-    } else {
-        let line = text.lines().zip(made.lines()).position(|(is, must_be)| is != must_be);
-        assert!(text == made, "docs/{name} is not up to date at line {line:?}: run `make docs`");
-    }
 }
 
 #[test]
