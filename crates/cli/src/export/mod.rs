@@ -99,9 +99,10 @@ fn write(arguments: &Arguments, output: &Shared<io::Stdout>) -> Result<(), Probl
                     (Kind::Call, Source::AuditLine) => !has_access_log,
                     (Kind::Event | Kind::Alarm, source) => source == Source::AuditLine,
                 };
-                let Some(event) = Event::new(record, object, time).filter(|_| is_told) else {
+                if !is_told {
                     return Ok(());
-                };
+                }
+                let Some(event) = Event::new(record, object, time) else { return Ok(()) };
                 let event = match arguments.format {
                     Format::Ecs => ecs::event(event),
                     Format::Ocsf => ocsf::event(event),
