@@ -3,7 +3,7 @@
 use impersonation_core::time::UnixTime;
 use serde_json::{Map, Value};
 
-use crate::logs::line::{Kind, Outcome, Record, Source};
+use crate::logs::line::{Kind, Outcome, REFUSED_CALL, Record, Source};
 use crate::logs::when;
 
 /// The event of a call that the guard would have refused, if it were not in `mode: report`.
@@ -110,7 +110,7 @@ pub(super) const EVENTS: [Row; 32] = [
     row("security_event.refused",             TOLD,          OTHER,      Administers),
     row("configuration.loaded",               CONFIGURATION, UPDATE,     Administers),
     row("impersonated_request.allowed",       PASSED,        CALL,       ActsAs),
-    row("impersonated_request.refused",       DENIED,        CALL,       ActsAs),
+    row(REFUSED_CALL,                         DENIED,        CALL,       ActsAs),
     row(REPORTED,                             LOGGED,        CALL,       ActsAs),
     // An event of a later version.
     row("",                                   [&[], &[]],    OTHER,      Administers),
@@ -136,14 +136,12 @@ pub(super) struct Event {
     pub(super) id: Option<String>,
     pub(super) user: Option<String>,
     pub(super) acts: Option<String>,
-    /// Others whom the line names.
-    pub(super) others: Vec<String>,
     /// The members of the line that have no place yet.
     pub(super) rest: Map<String, Value>,
 }
 
 impl Event {
-    /// Makes the event of a record. `time` stands in for that of a line that has none.
+    /// Makes the event of a record. `time` is the record's, or that of the line before.
     pub(super) fn new(record: &Record<'_>, object: &str, time: UnixTime) -> Option<Self> {
         let mut rest: Map<String, Value> = serde_json::from_str(object).ok()?;
         let of_line = rest.get("time").and_then(Value::as_str);
@@ -155,9 +153,7 @@ impl Event {
             (Kind::Alarm, _) => take(&mut rest, "alarm")?,
             (Kind::Event, _) => take(&mut rest, "event")?,
             (Kind::Call, Outcome::Reported) => REPORTED.to_owned(),
-            (Kind::Call, Outcome::Refused | Outcome::CutOff) => {
-                "impersonated_request.refused".to_owned()
-            }
+            (Kind::Call, Outcome::Refused | Outcome::CutOff) => REFUSED_CALL.to_owned(),
             (Kind::Call, _) => "impersonated_request.allowed".to_owned(),
         };
         if record.kind == Kind::Call && record.source == Source::AuditLine {
@@ -167,13 +163,12 @@ impl Event {
         let row = rows.iter().find(|row| row.name == name).or(EVENTS.last())?;
         let mut event = Self {
             row,
-            time: record.time.unwrap_or(time),
+            time,
             is_alarm,
             has_failed: name.ends_with("refused") || name.contains(".not_"),
             id: None,
             user: None,
             acts: None,
-            others: Vec::new(),
             name,
             rest,
         };
@@ -199,18 +194,17 @@ impl Event {
             };
             self.acts = take(&mut self.rest, acts);
         }
-        let actor = self.known("actor_id").map(str::to_owned);
-        let approved_by = self.rest.get("approved_by").and_then(Value::as_array);
-        let approved_by = approved_by.into_iter().flatten().filter_map(Value::as_str);
-        self.others = actor.into_iter().chain(approved_by.map(str::to_owned)).collect();
     }
 
     /// Returns everybody whom the event names, each once.
     pub(super) fn people(&self) -> Vec<String> {
+        let approved_by = self.rest.get("approved_by").and_then(Value::as_array);
+        let approved_by = approved_by.into_iter().flatten().filter_map(Value::as_str);
+        let named = [self.acts.as_deref(), self.user.as_deref(), self.known("actor_id")];
         let mut people: Vec<String> = Vec::new();
-        for one in self.acts.iter().chain(&self.user).chain(&self.others) {
-            if !people.contains(one) {
-                people.push(one.clone());
+        for one in named.into_iter().flatten().chain(approved_by) {
+            if !people.iter().any(|known| known == one) {
+                people.push(one.to_owned());
             }
         }
         people
