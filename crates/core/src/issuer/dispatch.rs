@@ -57,8 +57,8 @@ pub(crate) fn dispatch(
             }
             DocumentSource::Merged => Dispatch::Merge(document, head.if_none_match),
         },
-        AnsweredBy::Page => match &service.page {
-            Some(page) => Dispatch::Answer(Answer::document(page.answer(&head))),
+        AnsweredBy::Page(show) => match show(service, &head) {
+            Some(page) => Dispatch::Answer(Answer::document(page)),
             None => Dispatch::PassThrough,
         },
     }
@@ -103,8 +103,8 @@ fn method_not_allowed(service: &Service, endpoint: Endpoint, head: Head) -> Disp
         AnsweredBy::Handler(_, operation, _) => {
             Answer::new(Err(refusal), &Trail::new(operation, head.request_id))
         }
-        // Requests to the page are not audited: it shows nothing by itself.
-        AnsweredBy::Page => Answer::document(refusal.into_response()),
+        // Requests to pages are not audited: they show nothing by themselves.
+        AnsweredBy::Page(_) => Answer::document(refusal.into_response()),
         AnsweredBy::FormHandler(..) | AnsweredBy::Document(_) => return Dispatch::PassThrough,
     })
 }

@@ -34,6 +34,9 @@ type Answering<'r> = Pin<Box<dyn Future<Output = Result<Outcome<Response>, Refus
 /// A function that decides whether a form is the filter's.
 pub(super) type IsOurs = fn(&Service, &Head, &Body) -> bool;
 
+/// A function that shows a page; `None` if the configuration has none.
+pub(super) type Show = fn(&Service, &Head) -> Option<Response>;
+
 /// A row of the table.
 struct Row {
     /// The configured path, and what follows it. Without a path the endpoint is not the filter's.
@@ -64,9 +67,9 @@ pub(super) enum AnsweredBy {
     /// A public document answers. The identity gateway has the same document: other methods go on
     /// to it.
     Document(Document),
-    /// The page of live impersonations answers. The path is the filter's alone, and other methods
-    /// are refused.
-    Page,
+    /// A page answers, or the script of one. The path is the filter's alone, and other methods are
+    /// refused.
+    Page(Show),
 }
 
 /// The part of a request that a handler reads.
@@ -237,7 +240,7 @@ endpoints! {
     Console = Row {
         path: (|paths| paths.console.as_deref(), Rest::Fixed("")),
         methods: &["GET", "HEAD"],
-        answered_by: AnsweredBy::Page,
+        answered_by: AnsweredBy::Page(|service, head| Some(service.page.as_ref()?.answer(head))),
         purpose: Purpose::Oversee,
     };
     /// Exchanges a subject token.
@@ -358,7 +361,7 @@ impl Endpoint {
             AnsweredBy::FormHandler(..) => {
                 media_type::is(&head.content_type, "application/x-www-form-urlencoded")
             }
-            AnsweredBy::Document(_) | AnsweredBy::Page => false,
+            AnsweredBy::Document(_) | AnsweredBy::Page(_) => false,
         }
     }
 }
@@ -394,7 +397,9 @@ impl Route {
             (Some(endpoint), _) => Some(Self::To(endpoint)),
             // Envoy's CORS filter answers a preflight.
             (None, AnsweredBy::Handler(..)) if method == b"OPTIONS" => None,
-            (None, AnsweredBy::Handler(..) | AnsweredBy::Page) => Some(Self::MethodNotAllowed(at)),
+            (None, AnsweredBy::Handler(..) | AnsweredBy::Page(_)) => {
+                Some(Self::MethodNotAllowed(at))
+            }
             (None, AnsweredBy::FormHandler(..) | AnsweredBy::Document(_)) => None,
         }
     }
@@ -412,9 +417,9 @@ impl Route {
         matches!(self, Self::To(endpoint) if endpoint.is_document())
     }
 
-    /// Returns true if the request is for the page.
+    /// Returns true if the request is for a page, or for the script of one.
     pub(crate) const fn is_to_page(self) -> bool {
-        matches!(self, Self::To(Endpoint::Console))
+        matches!(self, Self::To(endpoint) if matches!(endpoint.answered_by(), AnsweredBy::Page(_)))
     }
 }
 
