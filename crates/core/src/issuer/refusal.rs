@@ -65,8 +65,16 @@ pub(super) struct Refusal {
     headers: Option<Box<Headers>>,
     counter: Option<&'static str>,
     alarm: Option<Box<Replay>>,
-    /// The members of the body have the names of RFC 8935.
-    is_of_event: bool,
+    readers: Readers,
+}
+
+/// The readers of a refusal, and so the form of its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    /// Clients of OAuth: JSON as in RFC 6749 §5.2.
+    Clients,
+    /// Transmitters of events: JSON as in RFC 8935 §2.3.
+    Transmitters,
 }
 
 impl Refusal {
@@ -86,7 +94,7 @@ impl Refusal {
             headers: None,
             counter: None,
             alarm: None,
-            is_of_event: false,
+            readers: Readers::Clients,
         }
     }
 
@@ -323,7 +331,7 @@ impl Refusal {
     /// Names the members of the body as RFC 8935 §2.3 does.
     #[must_use]
     pub(super) fn in_terms_of_events(self) -> Self {
-        Self { is_of_event: true, ..self }
+        Self { readers: Readers::Transmitters, ..self }
     }
 
     /// Turns a code of RFC 8935, which OAuth does not know, into `invalid_request`.
@@ -365,9 +373,9 @@ impl Refusal {
 
     /// The response for the caller.
     pub(super) fn into_response(self) -> Response {
-        let (error, description) = match self.is_of_event {
-            true => ("err", "description"),
-            false => ("error", "error_description"),
+        let (error, description) = match self.readers {
+            Readers::Transmitters => ("err", "description"),
+            Readers::Clients => ("error", "error_description"),
         };
         let body = TwoMembers([(error, self.error), (description, &*self.told)]);
         let mut headers = vec![
