@@ -12,6 +12,7 @@
 mod audit;
 mod audit_log;
 mod bearer;
+mod browser_session;
 mod certificate;
 pub mod claims;
 mod client;

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::audit::AuditLog;
 use super::binding::{CertificateSource, CertificateUse, GuardNonces};
+use super::browser_sessions::GuardSessions;
 use super::etcd::EtcdSettings;
 use super::kinds::{DAY, HOUR, ListOf, NonEmpty, OneOf, SECOND, ScopeToken, Span, Text, Words};
 use super::node::Node;
@@ -47,6 +48,8 @@ pub struct GuardConfig {
     pub(crate) nonces: Option<GuardNonces>,
     /// Where client certificates are read.
     pub(crate) certificates: CertificateSource,
+    /// The browser sessions whose hosts the guard stands before; `None` if it stands before APIs.
+    pub browser_session: Option<GuardSessions>,
     /// The places to which audit events are written.
     pub audit_log: AuditLog,
     /// Settings that work but are probably not intended.
@@ -188,6 +191,9 @@ section! {
         /// Where the certificates of clients are read: [as in the
         /// filter](configuration.md#top-level).
         client_certificate: OneOf<CertificateSource> = "connection",
+        /// The guard stands before the hosts of the filter's `browser_sessions`. A request needs
+        /// the token of the session whose host it names, and must come from a page of that host.
+        browser_session: GuardSessions => "the guard stands before APIs",
         /// The audit of refusals.
         audit: Audit = {},
         /// How long etcd may be out of touch. After that no impersonation passes.
@@ -365,6 +371,11 @@ impl Refined for GuardConfig {
                 "is required with store.etcd: a nonce of one Envoy must be good at the others",
             );
         }
+        if members.browser_session.is_some() && members.mode == Mode::Report {
+            return place.member("mode").problem(
+                "expected enforce with browser_session: else every page in the browser could act as the user",
+            );
+        }
         Some(Self {
             issuer: members.issuer,
             base_path: members.base_path,
@@ -377,6 +388,7 @@ impl Refined for GuardConfig {
             public_origin: members.public_origin,
             nonces: members.dpop,
             certificates: members.client_certificate,
+            browser_session: members.browser_session,
             audit_log: members.audit.log.unwrap_or(AuditLog::Both),
             warnings: Vec::new(),
         })

@@ -11,6 +11,7 @@ mod approvals;
 mod audit;
 mod authzen;
 mod binding;
+mod browser_sessions;
 mod clients;
 mod console;
 #[cfg(test)]
@@ -45,6 +46,7 @@ use std::fmt;
 use crate::host::{Host, Level};
 
 pub use binding::CertificateUse;
+pub use browser_sessions::GuardSessions;
 pub use etcd::EtcdSettings;
 pub use filter::Config;
 pub use guard::{Action, GuardConfig, GuardRule, GuardStore, Mode, PathPattern};

@@ -8,6 +8,9 @@
 //! the guard cannot know an answer, it refuses. A response that stays open is watched until it
 //! ends, because the impersonation can end in the meantime.
 //!
+//! Before the hosts of browser sessions the guard lets only impersonations pass, each on its own
+//! host, and only requests that a page of that host has caused.
+//!
 //! The guard reads the revocations for every request. [`revocations`](crate::state::revocations) has the
 //! argument why no revoked impersonation passes. With etcd, one VM of each Envoy follows the
 //! revocations for all VMs. If etcd has been out of touch for too long, nobody knows what was
@@ -19,6 +22,7 @@ mod event;
 mod possession;
 mod refusal;
 mod rules;
+mod session;
 mod streams;
 mod told;
 
@@ -46,6 +50,7 @@ use event::{GuardEvent, RefusedCall};
 use possession::KeyCheck;
 use refusal::GuardRefusal;
 use rules::{Decider, RequestFacts, RequestMethod};
+use session::{HostOfSession, NotOfSession};
 use streams::{Streams, Watched};
 use told::ToldHeaders;
 
@@ -144,9 +149,14 @@ impl Guard {
         self.seen.set(self.seen.get().saturating_add(1));
         let mut told = ToldHeaders::new(&self.config.headers);
         let mut watched = Watched::read(request, &mut |name| told.see(name));
+        let sessions = self.config.browser_session.as_ref();
+        let session = sessions.map(|sessions| HostOfSession::read(sessions, request));
         let (claims, outcome) = match self.token(&watched.metadata) {
             Ok(Token::Impersonation(claims)) => {
-                (Some(claims), self.look(host, request, &watched, &claims))
+                (Some(claims), self.look(host, request, &watched, session.as_ref(), &claims))
+            }
+            Ok(Token::Bound(_)) if session.is_some() => {
+                (None, Err(GuardRefusal::NotOfSession(NotOfSession::AnotherToken)))
             }
             Ok(Token::Bound(binding)) => {
                 return self.on_ordinary_request(host, request, &watched, binding, &told);
@@ -167,6 +177,9 @@ impl Guard {
             }
         };
         told.tell(request, claims.as_ref());
+        if let Some(session) = session {
+            session.hide_token(request);
+        }
         watched.expires_at = expires_at;
         self.streams.borrow_mut().watch(stream, watched);
         Flow::Continue
@@ -295,8 +308,12 @@ impl Guard {
         host: &dyn Host,
         request: &dyn HttpRequest,
         watched: &Watched,
+        session: Option<&HostOfSession<'_>>,
         claims: &Claims<'_>,
     ) -> Result<Decider, GuardRefusal> {
+        if let Some(session) = session {
+            session.check_token(claims).map_err(GuardRefusal::NotOfSession)?;
+        }
         // The guard allows no leeway: nothing that has expired is in the list of impersonations.
         if claims.expires_at <= host.now() {
             return Err(GuardRefusal::Expired);
@@ -306,6 +323,9 @@ impl Guard {
         let known = self.revocations.recent_view(host).map_err(GuardRefusal::Unknown)?;
         if has_ended(&known, claims) {
             return Err(GuardRefusal::Ended);
+        }
+        if let Some(session) = session {
+            session.check_origin(watched).map_err(GuardRefusal::NotOfSession)?;
         }
         let target = without_query(&watched.target);
         let path = if watched.names_a_path { None } else { NormalPath::parse(target) };

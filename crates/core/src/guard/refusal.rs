@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::claims::NoClaims;
 use super::possession::NotHeld;
 use super::rules::{Decider, Denied};
+use super::session::NotOfSession;
 use crate::dpop::ProofError;
 use crate::http_stream::HttpRequest;
 use crate::jose::HOST_KEY_ALGORITHMS;
@@ -30,6 +31,8 @@ pub(super) enum GuardRefusal {
     StaleWhileOpen,
     /// The request does not have the keys that the access token is bound to.
     NotHeld(NotHeld),
+    /// The request does not belong to the browser session of its host.
+    NotOfSession(NotOfSession),
     /// A rule or the default denies the request.
     Denied(Denied, Decider),
 }
@@ -42,7 +45,7 @@ const RETRY_AFTER: &[u8] = b"1";
 
 impl GuardRefusal {
     /// All values of [`reason`](Self::reason).
-    pub(super) const REASONS: [&str; 24] = [
+    pub(super) const REASONS: [&str; 26] = [
         "claims_missing",
         "other_issuer",
         "claims_malformed",
@@ -55,6 +58,8 @@ impl GuardRefusal {
         "proof_replayed",
         "proof_not_remembered",
         "certificate",
+        "another_session",
+        "another_origin",
         "revocations_unknown",
         "revocations_stale",
         "expired",
@@ -79,6 +84,8 @@ impl GuardRefusal {
             Self::NotHeld(NotHeld::Scheme { .. }) => "token_scheme",
             Self::NotHeld(NotHeld::Proof(error)) => error.reason(),
             Self::NotHeld(NotHeld::Certificate) => "certificate",
+            Self::NotOfSession(NotOfSession::AnotherToken) => "another_session",
+            Self::NotOfSession(NotOfSession::AnotherOrigin) => "another_origin",
             Self::Unknown(Unknown::Stale) => "revocations_stale",
             Self::Unknown(_) => "revocations_unknown",
             Self::Expired => "expired",
@@ -111,10 +118,12 @@ impl GuardRefusal {
             Self::NotHeld(NotHeld::Proof(_)) => "invalid_dpop_proof",
             Self::NoClaims(_)
             | Self::NotHeld(_)
+            | Self::NotOfSession(NotOfSession::AnotherToken)
             | Self::Expired
             | Self::ExpiredWhileOpen
             | Self::Ended
             | Self::EndedWhileOpen => "invalid_token",
+            Self::NotOfSession(NotOfSession::AnotherOrigin) => "access_denied",
             Self::Denied(Denied::SignInTooOld(_), _) => "insufficient_user_authentication",
             Self::Denied(..) => "insufficient_scope",
         }
@@ -135,12 +144,13 @@ impl GuardRefusal {
             | Self::StaleWhileOpen => 503,
             Self::NoClaims(_)
             | Self::NotHeld(_)
+            | Self::NotOfSession(NotOfSession::AnotherToken)
             | Self::Expired
             | Self::ExpiredWhileOpen
             | Self::Ended
             | Self::EndedWhileOpen
             | Self::Denied(Denied::SignInTooOld(_), _) => 401,
-            Self::Denied(..) => 403,
+            Self::NotOfSession(NotOfSession::AnotherOrigin) | Self::Denied(..) => 403,
         }
     }
 
@@ -167,6 +177,12 @@ impl GuardRefusal {
             }
             Self::NotHeld(_) => {
                 "the access token was presented without the key that it is bound to"
+            }
+            Self::NotOfSession(NotOfSession::AnotherToken) => {
+                "the access token is not that of the session of this host"
+            }
+            Self::NotOfSession(NotOfSession::AnotherOrigin) => {
+                "only pages of this host may send this request"
             }
             Self::Expired | Self::ExpiredWhileOpen => "the access token has expired",
             Self::Ended | Self::EndedWhileOpen => "the impersonation has ended",
@@ -199,10 +215,12 @@ impl GuardRefusal {
         let body = format!("{{\"error\":\"{error}\",\"error_description\":\"{told}\"}}");
         let mut headers: Vec<(&str, &[u8])> =
             vec![("content-type", b"application/json"), ("cache-control", b"no-store")];
-        headers.push(match self {
-            _ if self.status() == 503 => ("retry-after", RETRY_AFTER),
-            _ => ("www-authenticate", challenge.as_bytes()),
-        });
+        match self {
+            _ if self.status() == 503 => headers.push(("retry-after", RETRY_AFTER)),
+            // No other token would help.
+            Self::NotOfSession(NotOfSession::AnotherOrigin) => {}
+            _ => headers.push(("www-authenticate", challenge.as_bytes())),
+        }
         headers.extend(nonce.as_deref().map(|nonce| ("dpop-nonce", nonce.as_bytes())));
         let details = format!("impersonation_{}", self.reason());
         request.respond(self.status(), &headers, body.as_bytes(), &details);

@@ -12,7 +12,7 @@ pub(in crate::config) fn full() -> Value {
         "base_path": "/tenant-a",
         "payload_in_metadata": "claims",
         "store": {"shared_data": {}},
-        "mode": "report",
+        "mode": "enforce",
         "default": "deny",
         "rules": [
             {"path": "/orders/search", "methods": ["POST", "M-SEARCH"], "action": "allow", "actor_max_age": "300s"},
@@ -22,6 +22,7 @@ pub(in crate::config) fn full() -> Value {
         "public_origin": "https://api.example.com",
         "dpop": {"nonce": "required", "secret": {"inline_string": "s".repeat(32)}},
         "client_certificate": "forwarded",
+        "browser_session": {"domain": "shop-as-user.example"},
         "audit": {"log": "access_log"},
         "max_staleness": "5s",
     })
@@ -99,7 +100,7 @@ fn all_members_are_read() {
         base_path: "/tenant-a".into(),
         payload_in_metadata: "claims".into(),
         store: GuardStore::SharedData,
-        mode: Mode::Report,
+        mode: Mode::Enforce,
         default: DefaultAction::Deny,
         rules: vec![
             GuardRule {
@@ -126,6 +127,7 @@ fn all_members_are_read() {
         public_origin: Some("https://api.example.com".into()),
         nonces: Some(GuardNonces::Of(nonce_key())),
         certificates: CertificateSource::Forwarded,
+        browser_session: Some(GuardSessions { domain: "shop-as-user.example".into() }),
         audit_log: AuditLog::AccessLog,
         warnings: config.warnings.clone(),
     };
@@ -138,6 +140,22 @@ fn all_members_are_read() {
             "max_staleness: has no effect: shared data is never out of touch",
         ]
     );
+}
+
+/// In mode report, any page could make the browser act as the user.
+#[test]
+fn browser_sessions_are_guarded_in_mode_enforce_only() {
+    let found = problems(&with("/mode", "report".into()));
+    assert!(found.len() == 1 && found[0].starts_with("mode: expected enforce"), "{found:?}");
+    let mut value = with("/mode", "report".into());
+    value.as_object_mut().unwrap().remove("browser_session");
+    assert_eq!(GuardConfig::from_value(&value).unwrap().mode, Mode::Report);
+    for domain in ["", "A.example", "a..example", ".example", "example.", "a.example:8443", "-a.b"]
+    {
+        let found = problems(&with("/browser_session/domain", domain.into()));
+        let expected = "browser_session.domain: expected a domain";
+        assert!(found.len() == 1 && found[0].starts_with(expected), "{domain}: {found:?}");
+    }
 }
 
 /// The guard reads `store.etcd` with the filter's own parser.
@@ -231,7 +249,7 @@ fn a_problem_is_reported_with_its_path() {
         ("/headers/colour",         json!("blue"),             "headers.colour: unknown member; expected one of id, actor"),
         ("/max_staleness",          json!("0s"),               "max_staleness: expected a duration from 1s to 3600s"),
         ("/max_staleness",          json!(10),                 "max_staleness: expected a duration such as 600s, 10m or 250ms, found a number"),
-        ("/colour",                 json!("blue"),             "colour: unknown member; expected one of issuer, base_path, payload_in_metadata, store, mode, default, rules, headers, public_origin, dpop, client_certificate, audit, max_staleness"),
+        ("/colour",                 json!("blue"),             "colour: unknown member; expected one of issuer, base_path, payload_in_metadata, store, mode, default, rules, headers, public_origin, dpop, client_certificate, browser_session, audit, max_staleness"),
     ];
     for (pointer, value, problem) in cases {
         assert_eq!(problems(&with(pointer, value.clone())), [problem], "{pointer}: {value}");
