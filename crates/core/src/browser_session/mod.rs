@@ -103,5 +103,14 @@ fn without_port(authority: &[u8]) -> &[u8] {
     rest.strip_suffix(b":").unwrap_or(authority)
 }
 
+/// Returns true if a session may begin at this address: a path of the session's own host, with a
+/// query or without, that no browser reads as the address of another host.
+pub(crate) fn is_landing(address: &str) -> bool {
+    // A browser reads `\` as `/`, and leaves out tabs and line breaks.
+    address.starts_with('/')
+        && !address.starts_with("//")
+        && address.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\')
+}
+
 #[cfg(test)]
 mod tests;

@@ -121,3 +121,31 @@ fn the_application_sees_all_cookies_but_that_of_the_session() {
     odd.see(b"cookie", b"a=b; __Host-impersonation=x; c=\xff");
     assert_eq!(odd.cookies_of_application().as_deref(), Some("a=b"));
 }
+
+#[test]
+fn a_session_lands_on_its_own_host() {
+    #[rustfmt::skip]
+    let cases = [
+        ("/",                  true),
+        ("/orders?a=b#c",      true),
+        ("/a//b",              true),
+        ("/%2f%2fevil.example", true),
+        ("",                   false),
+        ("orders",             false),
+        ("//evil.example",     false),
+        ("/\\evil.example",    false),
+        ("\\\\evil.example",   false),
+        ("https:",             false),
+        ("https://evil.example", false),
+        ("javascript:alert(1)", false),
+        ("/\t/evil.example",   false),
+        ("/\n/evil.example",   false),
+        (" /",                 false),
+        ("/a b",               false),
+        ("/\u{e9}",            false),
+        ("/\0",                false),
+    ];
+    for (address, lands) in cases {
+        assert_eq!(is_landing(address), lands, "{address:?}");
+    }
+}

@@ -10,6 +10,7 @@ use super::approvals::Approvals;
 use super::audit::AuditLog;
 use super::authzen::DecisionPoint;
 use super::binding::{CertificateSource, CertificateUse, Dpop, TokenBinding};
+use super::browser_sessions::BrowserSessions;
 use super::clients::{Client, ClientList, check_actors, check_resources, warn_of_weaker_clients};
 use super::console::Console;
 use super::events;
@@ -75,6 +76,8 @@ pub struct Config {
     pub(crate) hooks: Vec<Rc<Hook>>,
     /// How people sign in to the page of live impersonations; `None` if there is no page.
     pub(crate) console: Option<Console>,
+    /// The browser sessions; `None` if there are none.
+    pub browser_sessions: Option<BrowserSessions>,
     /// The source of the key set and the discovery document.
     pub documents: DocumentSource,
     /// The source of the documents that stand in while the gateway fails; `None` if none does.
@@ -158,6 +161,9 @@ section! {
         notifications: NonEmpty<Hook> => "nobody is told",
         /// The page of live impersonations. A module without the page refuses this member.
         console: Console => "there is no page",
+        /// Sessions in which an agent sees an application as the user. A module without the page
+        /// refuses this member, too.
+        browser_sessions: BrowserSessions => "there are none",
         /// Where subject tokens are kept until they are exchanged.
         store: StoreSettings = {},
         /// How long access tokens are good for.
@@ -284,6 +290,9 @@ impl Refined for Config {
         if let Some(console) = &members.console {
             check_console(&place, console, &impersonations.authentication);
         }
+        if let Some(sessions) = &members.browser_sessions {
+            sessions.check(&place, &members.issuer, &members.resources, &members.clients);
+        }
         let asked_for = IfAskedFor {
             approvals: members.approvals.is_some(),
             logouts: !impersonations.back_channel_logout.is_empty(),
@@ -342,6 +351,7 @@ impl Refined for Config {
             decision_point: members.authzen,
             hooks: members.notifications.into_iter().flatten().map(Rc::new).collect(),
             console: members.console,
+            browser_sessions: members.browser_sessions,
             documents: members.identity_gateway.documents,
             stand_ins,
             foreign_subject_tokens: members.foreign_subject_tokens,

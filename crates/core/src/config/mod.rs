@@ -46,7 +46,7 @@ use std::fmt;
 use crate::host::{Host, Level};
 
 pub use binding::CertificateUse;
-pub use browser_sessions::GuardSessions;
+pub use browser_sessions::{BrowserSessions, GuardSessions};
 pub use etcd::EtcdSettings;
 pub use filter::Config;
 pub use guard::{Action, GuardConfig, GuardRule, GuardStore, Mode, PathPattern};

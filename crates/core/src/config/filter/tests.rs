@@ -249,6 +249,7 @@ fn full() -> Value {
                 "authentication": ["client_secret_post", "client_secret_basic"],
                 "client_secret_sha256": ["c".repeat(64)],
                 "token_binding": "any",
+                "resources": [],
             },
             {
                 "client_id": "signer",
@@ -256,6 +257,7 @@ fn full() -> Value {
                 "authentication": "private_key_jwt",
                 "local_jwks": {"environment_variable": "KEY_SET"},
                 "token_binding": "dpop",
+                "resources": [],
             },
             {
                 "client_id": "connector",
@@ -263,6 +265,7 @@ fn full() -> Value {
                 "authentication": "tls_client_auth",
                 "tls_client_auth": {"san_dns": "portal.example.com"},
                 "token_binding": "mtls",
+                "resources": [],
             },
             {
                 "client_id": "selfmade",
@@ -282,11 +285,20 @@ fn full() -> Value {
                 "token_binding": "any",
             },
             {"indicator": "urn:example:invoices"},
+            {"indicator": "https://shop-as-user.example/"},
         ],
         "console": {
             "client_id": "support-desk",
             "scopes": ["openid", "impersonations:read", "impersonations:revoke"],
             "resource": "https://auth.example.com/api",
+        },
+        "browser_sessions": {
+            "domain": "shop-as-user.example",
+            "begin_from": ["https://support.example.com"],
+            "ended": "https://support.example.com/ended",
+            "resource": "https://shop-as-user.example/",
+            "read_only": false,
+            "landing": "/orders",
         },
         "foreign_subject_tokens": "pass_through",
         "dpop": {"nonce": "required"},
@@ -513,6 +525,12 @@ fn every_member_can_be_set() {
     assert_eq!(console.scopes, ["openid", "impersonations:read", "impersonations:revoke"]);
     assert_eq!(console.resource.as_deref(), Some("https://auth.example.com/api"));
     assert_eq!(config.paths.console.as_deref(), Some("/tenant-a/impersonation/"));
+    let sessions = config.browser_sessions.unwrap();
+    assert_eq!(sessions.domain, "shop-as-user.example");
+    assert_eq!(sessions.begin_from, ["https://support.example.com"]);
+    assert_eq!(sessions.ended, "https://support.example.com/ended");
+    assert_eq!(sessions.resource, "https://shop-as-user.example/");
+    assert_eq!((sessions.read_only, &*sessions.landing), (false, "/orders"));
 }
 
 #[test]
@@ -654,11 +672,14 @@ fn a_missing_required_member_is_named() {
         "clients[2].type",
         "clients[3].client_id",
         "clients[3].type",
+        "clients[3].resources",
         "clients[4].client_id",
         "clients[4].type",
+        "clients[4].resources",
         "clients[5].client_id",
         "clients[5].type",
         "clients[5].tls_client_auth",
+        "clients[5].resources",
         "clients[6].client_id",
         "clients[6].type",
         "clients[6].remote_jwks.http_uri",
@@ -667,6 +688,11 @@ fn a_missing_required_member_is_named() {
         "resources",
         "resources[0].indicator",
         "resources[1].indicator",
+        "resources[2].indicator",
+        "browser_sessions.domain",
+        "browser_sessions.begin_from",
+        "browser_sessions.ended",
+        "browser_sessions.resource",
         "approvals.authentication",
         "approvals.authentication.jwt[0].issuer",
         "approvals.authentication.jwt[0].audiences",
@@ -741,6 +767,8 @@ fn a_missing_required_member_is_named() {
         ("actor_tokens.jwt[0].audiences[0]",           "actor_tokens.jwt[0].audiences",           "expected a list that is not empty"),
         ("actor_tokens.jwt[0]",                        "actor_tokens.jwt",                        "expected a list that is not empty"),
         ("clients[3].client_secret_sha256[0]",         "clients[3]",                              "a confidential client needs client_secret_sha256"),
+        ("browser_sessions.begin_from[0]",             "browser_sessions.begin_from",             "expected a list that is not empty"),
+        ("resources[2]",                               "browser_sessions.resource",               "expected the indicator of one of the resources"),
         ("resources[0]",                               "clients[0].resources[0]",                 "expected the indicator of one of the resources"),
     ];
     for (pointer, path) in places(&full()).into_iter().skip(1) {
@@ -1035,6 +1063,48 @@ fn contradictions_are_refused() {
 }
 
 /// FAPI 2.0 Security Profile, sections 5.3.2.1 and 5.4.1.
+#[test]
+fn browser_sessions_fit_the_rest_of_the_configuration() {
+    let session = |member: &str, value: Value| with(&format!("/browser_sessions/{member}"), value);
+    let resource = "https://shop-as-user.example/";
+    let without_resources = |client: usize| without(&format!("/clients/{client}/resources"));
+    #[rustfmt::skip]
+    let cases = [
+        (session("resource", "urn:example:unknown".into()),             "browser_sessions.resource", "expected the indicator of one of the resources"),
+        (with("/resources/2/token_binding", "any".into()),              "browser_sessions.resource", "expected a resource without token_binding"),
+        (with("/clients/3/resources", json!([resource])),               "clients[3].resources",      "the client has a token_binding"),
+        (without_resources(3),                                          "clients[3].resources",      "is required beside token_binding"),
+        (without_resources(4),                                          "clients[4].resources",      "is required beside token_binding"),
+        (without_resources(5),                                          "clients[5].resources",      "is required beside token_binding"),
+        (session("domain", "example.com".into()),                       "browser_sessions.begin_from[0]", "expected an address outside of domain"),
+        (session("domain", "auth.example.com".into()),                  "browser_sessions.domain",   "expected a domain that the issuer is not in"),
+        (session("domain", "https://as-user.example".into()),           "browser_sessions.domain",   "expected a domain in small letters"),
+        (session("begin_from", json!(["https://a.shop-as-user.example:8443"])), "browser_sessions.begin_from[0]", "expected an address outside of domain"),
+        (session("begin_from", json!(["https://support.example/"])),    "browser_sessions.begin_from[0]", "expected an origin"),
+        (session("begin_from", json!(["null"])),                        "browser_sessions.begin_from[0]", "expected an origin"),
+        (session("begin_from", json!([])),                              "browser_sessions.begin_from", "expected a list that is not empty"),
+        (session("ended", "https://shop-as-user.example/ended".into()), "browser_sessions.ended",    "expected an address outside of domain"),
+        (session("ended", "/ended".into()),                             "browser_sessions.ended",    "expected an http or https URL"),
+        (session("landing", "//evil.example".into()),                   "browser_sessions.landing",  "expected a path"),
+        (session("landing", "orders".into()),                           "browser_sessions.landing",  "expected a path"),
+    ];
+    for (value, path, text) in cases {
+        assert_problem(path, &value, path, text);
+    }
+    let bare = changed(
+        full(),
+        "/browser_sessions",
+        json!({
+            "domain": "shop-as-user.example", "begin_from": ["https://support.example.com"],
+            "ended": "https://support.example.com/ended", "resource": resource,
+        }),
+    );
+    let sessions = parse(&bare).unwrap().browser_sessions.unwrap();
+    assert_eq!((sessions.read_only, &*sessions.landing), (true, "/"));
+    // A client that is not bound may have the resource, and need not name it.
+    parse(&with("/clients/1/resources", json!([resource]))).unwrap();
+}
+
 #[test]
 fn the_profile_names_every_setting_that_it_forbids() {
     let mut value = minimal();

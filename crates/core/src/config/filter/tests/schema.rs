@@ -26,6 +26,10 @@ const FILTER: Schema = Schema {
     elsewhere: &[
         "actor_tokens",
         "resources[0]",
+        "resources[2]",
+        "clients[3].resources",
+        "clients[4].resources",
+        "clients[5].resources",
         "subject_tokens.authentication.introspection.name_prefix",
         "actor_tokens.introspection.name_prefix",
         "actor_tokens.userinfo.name_prefix",
