@@ -1,4 +1,5 @@
-//! The page of live impersonations, which build.rs makes of the sources in console/.
+//! The page of live impersonations, and the banner of browser sessions, which build.rs makes of the
+//! sources in console/.
 
 use impersonation_core::issuer::BuiltPage;
 
@@ -9,6 +10,7 @@ pub(crate) const fn built() -> Option<BuiltPage> {
     Some(BuiltPage {
         gzip: include_bytes!(concat!(env!("OUT_DIR"), "/page.gz")),
         manifest: include_str!(concat!(env!("OUT_DIR"), "/page.json")),
+        banner: include_bytes!(concat!(env!("OUT_DIR"), "/banner.gz")),
     })
 }
 

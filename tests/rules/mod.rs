@@ -7,6 +7,7 @@ mod authorize;
 mod binding;
 mod bound_callers;
 mod bounds;
+mod browser_sessions;
 mod callouts;
 mod capacity;
 #[cfg(feature = "custom-claims")]

@@ -38,6 +38,8 @@ pub(crate) enum Operation {
     Show,
     /// Asks if a token is active.
     Introspect,
+    /// Looks at a browser session.
+    ShowSession,
     /// Tells of an event: a logout, or what happened to an account or a device.
     Event,
 }
@@ -116,6 +118,11 @@ impl Operation {
                 granted: ("token.introspected", metrics::INTROSPECTED),
                 refused: "token.introspection_refused",
                 endpoint: "introspection",
+            },
+            Self::ShowSession => Names {
+                granted: ("browser_session.shown", metrics::SESSIONS_SHOWN),
+                refused: "browser_session.show_refused",
+                endpoint: "browser_session",
             },
             Self::Event => Names {
                 granted: ("security_event.received", metrics::EVENTS_RECEIVED),
@@ -406,6 +413,12 @@ impl AuditEvent {
             },
             Cow::Borrowed,
         )
+    }
+
+    /// Returns true if the event belongs into the log. The banner of a browser session looks at it
+    /// every few seconds.
+    pub(crate) fn is_written(&self) -> bool {
+        self.operation != Operation::ShowSession
     }
 
     /// Returns true if an exchange was granted.

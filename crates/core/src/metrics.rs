@@ -62,6 +62,9 @@ pub(crate) const LISTED: &str = "impersonation_lists_total";
 pub(crate) const UNLISTED: &str = "impersonation_unlisted_total";
 /// Introspection requests about tokens of this filter.
 pub(crate) const INTROSPECTED: &str = "impersonation_introspections_total";
+/// Answers to `GET /.impersonation/me`, which a tab asks every few seconds. They are not in the
+/// audit log.
+pub(crate) const SESSIONS_SHOWN: &str = "impersonation_browser_sessions_shown_total";
 /// Entries in the table of revocations; at most 16 384.
 pub(crate) const REVOCATIONS: &str = "impersonation_revocations_kept";
 /// Failed calls of `getCustomJwtClaims`, for every outcome of the exchange.
@@ -114,7 +117,7 @@ pub(crate) const GUARD_WATCHING: &str = "impersonation_guard_watching";
 /// Counters that are defined at the start, with the value zero, in addition to those of
 /// [`callout_failed`]. Prometheus sees no growth in a counter that first appears with the value
 /// one: the first replay would raise no alarm.
-pub(crate) const FROM_THE_START: [&str; 27] = [
+pub(crate) const FROM_THE_START: [&str; 28] = [
     CREATED,
     EXCHANGED,
     REPLAYED,
@@ -138,6 +141,7 @@ pub(crate) const FROM_THE_START: [&str; 27] = [
     DENIED,
     APPROVALS_LISTED,
     TOKENS_READ,
+    SESSIONS_SHOWN,
     BREAK_GLASS,
     NOTIFICATIONS_SENT,
     NOTIFICATIONS_FAILED,

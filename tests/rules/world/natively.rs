@@ -20,13 +20,14 @@ use testkit::paths;
 use testkit::server::{self, Fault, Received, Server, as_asked};
 
 /// A page of one line, as the build makes it: the beginning of a gzip file with `<p>page</p>` in a
-/// stored block.
+/// stored block. The banner is one line, too.
 const PAGE: BuiltPage = BuiltPage {
     gzip: b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\0\x0c\0\xf3\xff<p>page</p>\n",
     manifest: r#"{"crc32": 1900388924, "length": 12, "headers": {
         "content-type": "text/html; charset=utf-8",
         "content-security-policy": "default-src 'none'"
     }}"#,
+    banner: b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\x01\n\0\xf5\xff// banner\n\x81,Xh\n\0\0\0",
 };
 
 /// One worker with the filter.
@@ -75,6 +76,10 @@ impl World {
                 None => headers.push((name, value.clone())),
             }
         }
+        // Envoy shows the host as HTTP/2 has it.
+        let host = headers.iter().find(|(name, _)| name == "host").map(|(_, host)| host.clone());
+        let host = host.unwrap_or_else(|| b"gateway.test".to_vec());
+        headers.extend([(":authority".into(), host), (":scheme".into(), b"http".to_vec())]);
         let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
         let target = self.sent_to(&request.target);
         let shown = FakeStream::new(&request.method, target.as_bytes(), headers, &body);
@@ -102,7 +107,9 @@ impl World {
             let at = headers.iter().position(|(have, _)| have == name).unwrap();
             String::from_utf8(headers.remove(at).1).unwrap()
         };
-        let received = received(&pseudo(":method"), &pseudo(":path"), headers, body);
+        let (method, path) = (pseudo(":method"), pseudo(":path"));
+        headers.retain(|(name, _)| !name.starts_with(':'));
+        let received = received(&method, &path, headers, body);
         let (fault, reply) = self.upstream(IDENTITY_GATEWAY).play(received);
         let reply = match fault {
             // Envoy answers itself, and the filter sees its answer.

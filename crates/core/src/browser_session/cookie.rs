@@ -4,7 +4,24 @@
 //! from no other host, and with TLS only (RFC 6265bis §4.1.3.2).
 
 /// The name of the cookie.
-const COOKIE: &str = "__Host-impersonation";
+pub(crate) const COOKIE: &str = "__Host-impersonation";
+
+/// The longest access token, in bytes. A browser drops a cookie of which name and value have more
+/// than 4096 bytes, and tells nobody.
+pub(crate) const LONGEST_TOKEN: usize = 4096 - COOKIE.len();
+
+/// The attributes of the cookie, before its lifetime in seconds.
+const ATTRIBUTES: &str = "Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age";
+
+/// Returns the value of `set-cookie` that keeps a token for so many seconds.
+pub(crate) fn holding(token: &str, lifetime: u64) -> String {
+    format!("{COOKIE}={token}; {ATTRIBUTES}={lifetime}")
+}
+
+/// Returns the value of `set-cookie` that takes the token away.
+pub(crate) fn expired() -> String {
+    holding("", 0)
+}
 
 /// Iterates over the pairs of a field `cookie`.
 pub(super) fn pairs(field: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -16,4 +33,10 @@ pub(super) fn pairs(field: &[u8]) -> impl Iterator<Item = &[u8]> {
 pub(super) fn is_token(pair: &[u8]) -> bool {
     let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
     name.trim_ascii() == COOKIE.as_bytes()
+}
+
+/// Returns the value of a pair.
+pub(super) fn value(pair: &[u8]) -> &[u8] {
+    let mut halves = pair.splitn(2, |byte| *byte == b'=');
+    halves.nth(1).unwrap_or_default()
 }

@@ -13,7 +13,9 @@
 
 mod cookie;
 
-use cookie::{is_token, pairs};
+use cookie::{is_token, pairs, value};
+
+pub(crate) use cookie::{LONGEST_TOKEN, expired, holding};
 
 /// The header fields that decide about a request of a browser session. A field that comes twice is
 /// one with a comma between, and equals no good value.
@@ -23,6 +25,8 @@ pub(crate) struct SessionFields {
     scheme: Option<Vec<u8>>,
     origin: Option<Vec<u8>>,
     fetch_site: Option<Vec<u8>>,
+    fetch_mode: Option<Vec<u8>>,
+    fetch_dest: Option<Vec<u8>>,
     cookie: Option<Vec<u8>>,
 }
 
@@ -34,6 +38,8 @@ impl SessionFields {
             b":scheme" => (&mut self.scheme, ", "),
             b"origin" => (&mut self.origin, ", "),
             b"sec-fetch-site" => (&mut self.fetch_site, ", "),
+            b"sec-fetch-mode" => (&mut self.fetch_mode, ", "),
+            b"sec-fetch-dest" => (&mut self.fetch_dest, ", "),
             // RFC 9113 §8.2.3.
             b"cookie" => (&mut self.cookie, "; "),
             _ => return,
@@ -59,6 +65,27 @@ impl SessionFields {
             (None, Some(origin)) => self.own_origin().is_some_and(|own| own == *origin),
             (None, None) => matches!(method, b"GET" | b"HEAD"),
         }
+    }
+
+    /// Returns true if a page of one of these origins navigates to this request, in a tab.
+    pub(crate) fn navigates_from(&self, origins: &[String]) -> bool {
+        let from = |origin: &[u8]| origins.iter().any(|one| one.as_bytes() == origin);
+        let is = |field: &Option<Vec<u8>>, good: &str| {
+            field.as_ref().is_none_or(|field| field == good.as_bytes())
+        };
+        self.origin.as_deref().is_some_and(from)
+            && is(&self.fetch_mode, "navigate")
+            && is(&self.fetch_dest, "document")
+    }
+
+    /// Returns the access token in the cookie; `None` if there is none, or more than one.
+    pub(crate) fn token(&self) -> Option<&str> {
+        let mut tokens = pairs(self.cookie.as_deref()?).filter(|pair| is_token(pair));
+        let token = tokens.next()?;
+        if tokens.next().is_some() {
+            return None;
+        }
+        str::from_utf8(value(token)).ok()
     }
 
     /// Returns the cookies of the application, as the value of a field `cookie`; empty if it has
@@ -91,7 +118,7 @@ impl SessionFields {
 }
 
 /// Returns the part of a host before `domain`; `None` if the host is not below the domain.
-fn label<'a>(authority: &'a [u8], domain: &str) -> Option<&'a str> {
+pub(crate) fn label<'a>(authority: &'a [u8], domain: &str) -> Option<&'a str> {
     let host = str::from_utf8(without_port(authority)).ok()?;
     let label = host.strip_suffix(domain)?.strip_suffix('.')?;
     (!label.is_empty()).then_some(label)

@@ -97,24 +97,51 @@ fn without_tls_only_localhost_has_an_origin_of_its_own() {
 }
 
 #[test]
+fn a_session_begins_by_a_navigation_from_one_of_the_origins() {
+    let origins = ["https://support.example".to_owned(), "https://desk.example:8443".to_owned()];
+    let good = ("origin", "https://support.example");
+    let (mode, dest) = (("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document"));
+    #[rustfmt::skip]
+    let cases: [(&[(&str, &str)], bool); 13] = [
+        (&[good],                                        true),
+        (&[("origin", "https://desk.example:8443")],     true),
+        (&[good, mode, dest],                            true),
+        (&[good, mode],                                  true),
+        (&[],                                            false),
+        (&[mode, dest],                                  false),
+        (&[("origin", "null"), mode, dest],              false),
+        (&[("origin", "https://evil.example")],          false),
+        (&[("origin", "https://support.example.evil")],  false),
+        (&[("origin", "http://support.example")],        false),
+        (&[good, good],                                  false),
+        (&[good, ("sec-fetch-mode", "cors"), dest],      false),
+        (&[good, mode, ("sec-fetch-dest", "iframe")],    false),
+    ];
+    for (sent, begins) in cases {
+        assert_eq!(fields(sent).navigates_from(&origins), begins, "{sent:?}");
+    }
+}
+
+#[test]
 fn the_application_sees_all_cookies_but_that_of_the_session() {
-    type Case<'c> = (&'c [&'c str], Option<&'c str>);
+    type Case<'c> = (&'c [&'c str], Option<&'c str>, Option<&'c str>);
     #[rustfmt::skip]
     let cases: [Case<'_>; 11] = [
-        (&[],                                             None),
-        (&["a=b"],                                        None),
-        (&["__Host-impersonation=x.y.z"],                 Some("")),
-        (&["a=b; __Host-impersonation=x.y.z; c=d"],       Some("a=b; c=d")),
-        (&["a=b", "__Host-impersonation=x.y.z", "c=d;e"], Some("a=b; c=d; e")),
-        (&[" __Host-impersonation = x ;a=b"],             Some("a=b")),
-        (&["__Host-impersonation=x; __Host-impersonation=y"], Some("")),
-        (&["__Host-impersonation=x", "__Host-impersonation=y; a=b"], Some("a=b")),
-        (&["__Host-impersonation"],                       Some("")),
-        (&["__Host-impersonation2=x; a__Host-impersonation=y"], None),
-        (&["a=__Host-impersonation=x"],                   None),
+        (&[],                                             None,         None),
+        (&["a=b"],                                        None,         None),
+        (&["__Host-impersonation=x.y.z"],                 Some("x.y.z"), Some("")),
+        (&["a=b; __Host-impersonation=x.y.z; c=d"],       Some("x.y.z"), Some("a=b; c=d")),
+        (&["a=b", "__Host-impersonation=x.y.z", "c=d;e"], Some("x.y.z"), Some("a=b; c=d; e")),
+        (&[" __Host-impersonation = x ;a=b"],             Some(" x"),   Some("a=b")),
+        (&["__Host-impersonation=x; __Host-impersonation=y"], None,     Some("")),
+        (&["__Host-impersonation=x", "__Host-impersonation=y; a=b"], None, Some("a=b")),
+        (&["__Host-impersonation"],                       Some(""),     Some("")),
+        (&["__Host-impersonation2=x; a__Host-impersonation=y"], None,   None),
+        (&["a=__Host-impersonation=x"],                   None,         None),
     ];
-    for (sent, others) in cases {
+    for (sent, token, others) in cases {
         let seen = fields(&sent.iter().map(|value| ("cookie", *value)).collect::<Vec<_>>());
+        assert_eq!(seen.token(), token, "{sent:?}");
         assert_eq!(seen.cookies_of_application().as_deref(), others, "{sent:?}");
     }
     let mut odd = SessionFields::default();
@@ -148,4 +175,14 @@ fn a_session_lands_on_its_own_host() {
     for (address, lands) in cases {
         assert_eq!(is_landing(address), lands, "{address:?}");
     }
+}
+
+#[test]
+fn the_longest_cookie_is_the_longest_that_browsers_keep() {
+    assert_eq!(LONGEST_TOKEN, 4076);
+    let token = "a".repeat(LONGEST_TOKEN);
+    let cookie = holding(&token, 3600);
+    let (pair, attributes) = cookie.split_once("; ").unwrap();
+    assert_eq!(pair.len() - 1, 4096);
+    assert_eq!(attributes, "Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=3600");
 }

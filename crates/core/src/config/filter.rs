@@ -298,6 +298,7 @@ impl Refined for Config {
             logouts: !impersonations.back_channel_logout.is_empty(),
             events: !impersonations.security_events.is_empty(),
             console: members.console.is_some(),
+            browser_sessions: members.browser_sessions.is_some(),
         };
         let OwnKeys {
             signing: signing_key,

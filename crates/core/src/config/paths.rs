@@ -22,6 +22,7 @@ const JWKS: &str = "/oidc/jwks";
 const BACK_CHANNEL_LOGOUT: &str = "/oidc/backchannel-logout";
 const SECURITY_EVENTS: &str = "/api/security-events";
 const CONSOLE: &str = "/impersonations/";
+const BROWSER_SESSIONS: &str = "/.impersonation";
 const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
 
 section! {
@@ -66,6 +67,8 @@ pub(super) struct IfAskedFor {
     pub(super) events: bool,
     /// The page of live impersonations.
     pub(super) console: bool,
+    /// Browser sessions.
+    pub(super) browser_sessions: bool,
 }
 
 /// The paths of one configuration, with `base_path`. Below some of them the table of endpoints has
@@ -84,6 +87,9 @@ pub struct Paths {
     pub(crate) security_events: Option<String>,
     /// The page of live impersonations, if it is configured.
     pub(crate) console: Option<String>,
+    /// The beginning of the paths on the hosts of browser sessions, if there are any. `base_path`
+    /// does not stand before it.
+    pub(crate) browser_sessions: Option<&'static str>,
     /// The token endpoint.
     pub token: String,
     /// The revocation endpoint (RFC 7009).
@@ -115,6 +121,7 @@ impl Paths {
             logouts: ends_by("back_channel_logout"),
             events: ends_by("security_events"),
             console: configuration.get("console").is_some(),
+            browser_sessions: configuration.get("browser_sessions").is_some(),
         };
         Self::with(base_path, asked_for, |name| paths?.get(name)?.as_str())
     }
@@ -148,6 +155,7 @@ impl Paths {
                 .then(|| path("back_channel_logout", BACK_CHANNEL_LOGOUT)),
             security_events: (asked_for.events).then(|| path("security_events", SECURITY_EVENTS)),
             console: (asked_for.console).then(|| path("console", CONSOLE)),
+            browser_sessions: (asked_for.browser_sessions).then_some(BROWSER_SESSIONS),
             token: path("token", TOKEN),
             revocation: path("revocation", REVOCATION),
             introspection: path("introspection", INTROSPECTION),
@@ -170,6 +178,7 @@ impl PathMembers {
             back_channel_logout: (asked_for.logouts).then(|| below(self.back_channel_logout)),
             security_events: (asked_for.events).then(|| below(self.security_events)),
             console: (asked_for.console).then(|| below(self.console)),
+            browser_sessions: (asked_for.browser_sessions).then_some(BROWSER_SESSIONS),
             token: below(self.token),
             revocation: below(self.revocation),
             introspection: below(self.introspection),

@@ -14,7 +14,7 @@ use super::endings::Endings;
 use super::events::Inbox;
 use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
-use super::page::{BuiltPage, ConsolePage};
+use super::page::{BuiltPage, ConsolePage, banner_of};
 use super::service::{CustomClaims, Service};
 use crate::bearer::{self, Verifier};
 use crate::claims::{Authorizer, Script};
@@ -63,6 +63,7 @@ impl Service {
         native: Option<Box<dyn NativeCrypto>>,
         page: Option<BuiltPage>,
     ) -> Result<Self, ConfigError> {
+        let banner = banner_of(&config, page)?;
         let page = ConsolePage::of(&config, page)?;
         let signing_key = signing_key(&config.signing_key)?;
         let custom_claims = match &config.custom_claims {
@@ -134,6 +135,7 @@ impl Service {
             mints,
             documents,
             page,
+            banner,
             signing_key,
             crypto,
             own_tokens,

@@ -97,6 +97,7 @@ fn method_not_allowed(service: &Service, endpoint: Endpoint, head: Head) -> Disp
         .allowing(allowed);
     let refusal = match endpoint {
         Endpoint::SecurityEvents => refusal.in_terms_of_events(),
+        Endpoint::SessionBegin => refusal.in_terms_of_people(),
         _ => refusal,
     };
     Dispatch::Answer(match endpoint.answered_by() {

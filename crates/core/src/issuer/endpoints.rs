@@ -13,13 +13,14 @@ use std::pin::Pin;
 use super::answer::Outcome;
 use super::documents::Document;
 use super::ours::{is_our_exchange, names_our_token};
+use super::page::banner;
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::request_context::RequestContext;
 use super::service::Service;
 use super::{
-    approvals, cancel, exchange, introspect, list, logout, mint, revoke, revoke_token,
-    security_event, subject_token,
+    approvals, browser_session, cancel, exchange, introspect, list, logout, mint, revoke,
+    revoke_token, security_event, subject_token,
 };
 use crate::audit::Operation;
 use crate::config::Paths;
@@ -92,6 +93,8 @@ pub enum Purpose {
     Oversee,
     /// The endpoint publishes a document.
     Publish,
+    /// The endpoint is part of a browser session. It is on the hosts of sessions alone.
+    Browse,
 }
 
 /// Makes a [`Handler`] of an `async fn`. After `head only`, the function takes no body.
@@ -243,6 +246,46 @@ endpoints! {
         answered_by: AnsweredBy::Page(|service, head| Some(service.page.as_ref()?.answer(head))),
         purpose: Purpose::Oversee,
     };
+    /// Begins a browser session.
+    SessionBegin = Row {
+        path: (|paths| paths.browser_sessions, Rest::Fixed("/begin")),
+        methods: &["POST"],
+        answered_by: AnsweredBy::Handler(
+            Reads::Body,
+            Operation::Exchange,
+            handler!(browser_session::begin),
+        ),
+        purpose: Purpose::Browse,
+    };
+    /// Shows a browser session.
+    SessionMe = Row {
+        path: (|paths| paths.browser_sessions, Rest::Fixed("/me")),
+        methods: &["GET"],
+        answered_by: AnsweredBy::Handler(
+            Reads::Head,
+            Operation::ShowSession,
+            handler!(head only browser_session::me),
+        ),
+        purpose: Purpose::Browse,
+    };
+    /// Ends a browser session.
+    SessionEnd = Row {
+        path: (|paths| paths.browser_sessions, Rest::Fixed("/end")),
+        methods: &["POST"],
+        answered_by: AnsweredBy::Handler(
+            Reads::Head,
+            Operation::Revoke,
+            handler!(head only browser_session::end),
+        ),
+        purpose: Purpose::Browse,
+    };
+    /// Serves the banner of browser sessions.
+    SessionBanner = Row {
+        path: (|paths| paths.browser_sessions, Rest::Fixed("/banner.js")),
+        methods: &["GET", "HEAD"],
+        answered_by: AnsweredBy::Page(|service, head| Some(banner(service.banner?, head))),
+        purpose: Purpose::Browse,
+    };
     /// Exchanges a subject token.
     Token = Row {
         path: (|paths| Some(&paths.token), Rest::Fixed("")),
@@ -348,6 +391,11 @@ impl Endpoint {
         self.row().answered_by
     }
 
+    /// Returns true if the endpoint is on the hosts of browser sessions alone.
+    const fn is_of_session(self) -> bool {
+        matches!(self.purpose(), Purpose::Browse)
+    }
+
     /// Returns true if the endpoint publishes a document.
     pub(crate) const fn is_document(self) -> bool {
         matches!(self.answered_by(), AnsweredBy::Document(_))
@@ -396,7 +444,7 @@ impl Route {
         match (at.at_same_path(paths).find(has_method), at.answered_by()) {
             (Some(endpoint), _) => Some(Self::To(endpoint)),
             // Envoy's CORS filter answers a preflight.
-            (None, AnsweredBy::Handler(..)) if method == b"OPTIONS" => None,
+            (None, AnsweredBy::Handler(..)) if method == b"OPTIONS" && !at.is_of_session() => None,
             (None, AnsweredBy::Handler(..) | AnsweredBy::Page(_)) => {
                 Some(Self::MethodNotAllowed(at))
             }
@@ -420,6 +468,12 @@ impl Route {
     /// Returns true if the request is for a page, or for the script of one.
     pub(crate) const fn is_to_page(self) -> bool {
         matches!(self, Self::To(endpoint) if matches!(endpoint.answered_by(), AnsweredBy::Page(_)))
+    }
+
+    /// Returns true if the endpoint is on the hosts of browser sessions alone.
+    pub(crate) const fn is_of_session(self) -> bool {
+        let (Self::To(endpoint) | Self::MethodNotAllowed(endpoint)) = self;
+        endpoint.is_of_session()
     }
 }
 

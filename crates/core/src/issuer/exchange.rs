@@ -32,6 +32,7 @@ use subject::find_subject;
 
 use super::answer::secret_json;
 use super::possession::{bind, prove, read_proof, token_type, with_nonce};
+use super::recipient::Recipient;
 use super::refusal::Refusal;
 use super::request::Body;
 use super::request_context::RequestContext;
@@ -47,17 +48,17 @@ use crate::step::Response;
 /// The body of the response (RFC 8693 §2.2.1): these five members and no other.
 #[derive(Serialize)]
 pub(super) struct TokenResponse {
-    access_token: String,
+    pub(super) access_token: String,
     issued_token_type: &'static str,
     token_type: &'static str,
-    expires_in: u64,
+    pub(super) expires_in: u64,
     scope: String,
 }
 
 /// Exchanges a subject token.
 pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<Response, Refusal> {
     let form = body.form(request.head)?;
-    let issued = issue(request, &form).await?;
+    let issued = issue(request, &form, Recipient::Client).await?;
     Ok(with_nonce(request, secret_json(200, &issued)))
 }
 
@@ -65,6 +66,7 @@ pub(super) async fn exchange(request: RequestContext<'_>, body: Body) -> Result<
 pub(super) async fn issue(
     request: RequestContext<'_>,
     form: &Form<'_>,
+    recipient: Recipient,
 ) -> Result<TokenResponse, Refusal> {
     let client = authenticate(request, form).await?;
     if !client.may_exchange() {
@@ -76,6 +78,7 @@ pub(super) async fn issue(
     let subject = find_subject(request, &client, &parameters).await?;
     let bounds = &subject.mint.bounds;
     let (indicator, resource) = find_resource(request, &client, bounds, form)?;
+    recipient.check_resource(&request.service.config, indicator)?;
     let scope = grant_scope(request, parameters.scope, resource, bounds)?;
     // Only a request for a live subject token can make the filter verify and remember a proof.
     let possession = prove(request, proof, &subject)?;
@@ -87,6 +90,7 @@ pub(super) async fn issue(
     let caught_up = revocations.catch_up(request.context, subject.last_revocation()).await?;
     let granted = Granted { client, indicator, resource, scope, confirmation, actor };
     let access_token = AccessToken::sign(request, &subject, &granted, caught_up.revision())?;
+    recipient.check_size(&access_token.text)?;
     Beginning::new(request, subject, &granted, &access_token).begin(request, caught_up).await?;
 
     request.trail.note(|facts| facts.jti = Some(access_token.jti));

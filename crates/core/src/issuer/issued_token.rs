@@ -86,6 +86,11 @@ impl IssuedToken {
         !live
     }
 
+    /// All claims, to look at.
+    pub(super) const fn claims(&self) -> &Map<String, Value> {
+        &self.claims
+    }
+
     /// All claims.
     pub(super) fn into_claims(self) -> Map<String, Value> {
         self.claims

@@ -4,6 +4,7 @@
 mod answer;
 mod approvals;
 mod body;
+mod browser_session;
 mod cancel;
 mod configure;
 mod decision_point;
@@ -26,6 +27,7 @@ mod page;
 mod possession;
 mod presented;
 mod query;
+mod recipient;
 mod refusal;
 mod request;
 mod request_context;

@@ -29,6 +29,8 @@ pub struct BuiltPage {
     /// The facts that the end needs: a JSON object with the checksum and the length of the document
     /// so far, and the header fields of the answer.
     pub manifest: &'static str,
+    /// The banner of browser sessions: a script, as a whole gzip file.
+    pub banner: &'static [u8],
 }
 
 #[derive(Deserialize)]
@@ -91,22 +93,54 @@ impl ConsolePage {
         Ok(Some(Self { headers, beginning: built.gzip, end }))
     }
 
-    /// Answers a request for the page. There is no other form of the page than gzip, which every
-    /// browser reads.
+    /// Answers a request for the page.
     pub(super) fn answer(&self, head: &Head) -> Response {
-        if !accepts_gzip(head.accept_encoding.as_deref()) {
-            let told = "this page is sent with the content coding gzip only";
-            let refusal = Refusal::new(406, "invalid_request", "not_acceptable", told);
-            let mut response = refusal.into_response();
-            response.headers.push(("vary", "accept-encoding".to_owned()));
-            return response;
-        }
-        Response {
-            status: 200,
-            headers: self.headers.clone(),
-            body: [self.beginning, &self.end].concat(),
-        }
+        in_gzip(head, self.headers.clone(), || [self.beginning, &self.end].concat())
     }
+}
+
+/// Returns the banner of browser sessions; `None` if the configuration has none.
+pub(super) fn banner_of(
+    config: &Config,
+    built: Option<BuiltPage>,
+) -> Result<Option<&'static [u8]>, Problem> {
+    if config.browser_sessions.is_none() {
+        return Ok(None);
+    }
+    let built = built.ok_or_else(|| Problem {
+        path: "browser_sessions".into(),
+        expected: "is not possible: this module was built without the banner".into(),
+    })?;
+    Ok(Some(built.banner))
+}
+
+/// Answers a request for the banner. Pages of the same host alone load it.
+pub(super) fn banner(gzip: &[u8], head: &Head) -> Response {
+    let headers = [
+        ("content-type", "text/javascript; charset=utf-8"),
+        ("cache-control", "no-store"),
+        ("x-content-type-options", "nosniff"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("content-encoding", "gzip"),
+        ("vary", "accept-encoding"),
+    ];
+    in_gzip(head, headers.map(|(name, value)| (name, value.to_owned())).to_vec(), || gzip.to_vec())
+}
+
+/// Answers with a gzip file. There is no other form of it, and every browser reads gzip.
+fn in_gzip(
+    head: &Head,
+    headers: Vec<(&'static str, String)>,
+    body: impl FnOnce() -> Vec<u8>,
+) -> Response {
+    if !accepts_gzip(head.accept_encoding.as_deref()) {
+        let told = "this page is sent with the content coding gzip only";
+        let refusal = Refusal::new(406, "invalid_request", "not_acceptable", told);
+        let mut response = refusal.into_response();
+        response.headers.push(("vary", "accept-encoding".to_owned()));
+        return response;
+    }
+    Response { status: 200, headers, body: body() }
 }
 
 /// Writes the element with the page's configuration, as the end of the document. No `<` of a value

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::browser_session::pages;
 use crate::audit::Replay;
 use crate::bearer::BearerError;
 use crate::claims::{ClaimsError, NotAuthorized};
@@ -75,6 +76,8 @@ enum Readers {
     Clients,
     /// Transmitters of events: JSON as in RFC 8935 §2.3.
     Transmitters,
+    /// People: a page.
+    People,
 }
 
 impl Refusal {
@@ -334,6 +337,12 @@ impl Refusal {
         Self { readers: Readers::Transmitters, ..self }
     }
 
+    /// Tells people, in a page.
+    #[must_use]
+    pub(super) fn in_terms_of_people(self) -> Self {
+        Self { readers: Readers::People, ..self }
+    }
+
     /// Turns a code of RFC 8935, which OAuth does not know, into `invalid_request`.
     #[must_use]
     pub(super) fn in_terms_of_oauth(self) -> Self {
@@ -374,6 +383,7 @@ impl Refusal {
     /// The response for the caller.
     pub(super) fn into_response(self) -> Response {
         let (error, description) = match self.readers {
+            Readers::People => return self.into_page(),
             Readers::Transmitters => ("err", "description"),
             Readers::Clients => ("error", "error_description"),
         };
@@ -383,11 +393,7 @@ impl Refusal {
             ("cache-control", "no-store".to_owned()),
             ("pragma", "no-cache".to_owned()),
         ];
-        let more = self.headers.map(|headers| headers.0).unwrap_or_default();
-        headers.extend(more.into_iter().map(|(name, value)| (name, value.into_owned())));
-        if self.status == 503 {
-            headers.push(("retry-after", RETRY_AFTER.to_owned()));
-        }
+        headers.extend(more(self.status, self.headers));
         Response {
             status: self.status,
             headers,
@@ -395,6 +401,24 @@ impl Refusal {
             body: serde_json::to_vec(&body).unwrap_or_default(),
         }
     }
+
+    /// The page for people. A browser would ask them for a password if it were challenged.
+    fn into_page(self) -> Response {
+        let page = pages::refused(self.error, &self.told);
+        let more = more(self.status, self.headers);
+        let more = more.filter(|(name, _)| *name != "www-authenticate");
+        pages::response(self.status, more.collect(), page)
+    }
+}
+
+/// The header fields of a refusal, besides those of its body.
+fn more(
+    status: u16,
+    headers: Option<Box<Headers>>,
+) -> impl Iterator<Item = (&'static str, String)> {
+    let headers = headers.map(|headers| headers.0).unwrap_or_default();
+    let headers = headers.into_iter().map(|(name, value)| (name, value.into_owned()));
+    headers.chain((status == 503).then(|| ("retry-after", RETRY_AFTER.to_owned())))
 }
 
 /// An object of two texts, in this order.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::browser_session::SessionFields;
 use crate::certificate::ClientCertificate;
 use crate::secret::redacted;
 
@@ -25,7 +26,9 @@ pub struct Head {
     pub content_type: Option<Vec<u8>>,
     /// `if-none-match`; read for documents only.
     pub(crate) if_none_match: Option<Vec<u8>>,
-    /// `accept-encoding`; read for the page only.
+    /// The fields that decide about a browser session; read on the host of one only.
+    pub(crate) session: SessionFields,
+    /// `accept-encoding`; read for pages only.
     pub(crate) accept_encoding: Option<Vec<u8>>,
     /// Each header field named `DPoP`; read only where proofs are configured.
     pub(crate) proofs: Vec<Vec<u8>>,

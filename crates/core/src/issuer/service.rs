@@ -43,6 +43,8 @@ pub struct Service {
     pub(crate) documents: Documents,
     /// The page of live impersonations; `None` if it is not configured.
     pub(super) page: Option<ConsolePage>,
+    /// The banner of browser sessions; `None` if there are none.
+    pub(super) banner: Option<&'static [u8]>,
     /// Signs access tokens.
     pub(crate) signing_key: SigningKey,
     /// The host's cryptography, as far as it passed the self-test; `None` where there is none.

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use self::merging::Merge;
 use crate::audit::{AuditEvent, Trail};
 use crate::audit_log::{self, AccessLogEntry, legible};
+use crate::browser_session::{SessionFields, label};
 use crate::certificate::{ClientCertificate, FORWARDED_CERTIFICATE};
 use crate::config::CertificateSource;
 use crate::host::Host;
@@ -78,6 +79,7 @@ impl Stream {
         let Some(route) = Route::find(&service.config.paths, &method, &path) else {
             return Flow::Continue;
         };
+        let Some(session) = session(http, service, route) else { return Flow::Continue };
         self.head_only = *method == b"HEAD";
         let if_none_match =
             if route.is_to_document() { http.request_header("if-none-match") } else { None };
@@ -92,6 +94,7 @@ impl Stream {
             authorization: http.request_header("authorization"),
             content_type: http.request_header("content-type"),
             if_none_match,
+            session,
             accept_encoding,
             proofs: match service.proofs {
                 Some(_) => http.request_header_fields("dpop"),
@@ -290,11 +293,13 @@ impl Stream {
         }
     }
 
-    /// Writes an event to the audit log, and counts it.
+    /// Counts an event, and writes it to the audit log if it belongs there.
     fn record(&self, http: &dyn HttpStream, event: &AuditEvent, entry: AccessLogEntry) {
-        let log = self.service.config.audit_log;
-        audit_log::write(log, &*self.host, http, entry, &event.to_json(), event.members());
         self.host.count(event.counter());
+        if event.is_written() {
+            let log = self.service.config.audit_log;
+            audit_log::write(log, &*self.host, http, entry, &event.to_json(), event.members());
+        }
     }
 
     /// Answers with the gateway's last good document, or lets the gateway's answer go on.
@@ -304,6 +309,21 @@ impl Stream {
             None => self.stay(State::PassingThrough, Flow::Continue),
         }
     }
+}
+
+/// Reads the fields that decide about a browser session. `None` if the request is not the filter's:
+/// the hosts of sessions have endpoints of their own, and no other host has those.
+fn session(http: &dyn HttpStream, service: &Service, route: Route) -> Option<SessionFields> {
+    let mut fields = SessionFields::default();
+    let Some(sessions) = &service.config.browser_sessions else { return Some(fields) };
+    let authority = http.request_header(":authority").unwrap_or_default();
+    if label(&authority, &sessions.domain).is_some() != route.is_of_session() {
+        return None;
+    }
+    if route.is_of_session() {
+        http.visit_request_headers(&mut |name, value| fields.see(name, value));
+    }
+    Some(fields)
 }
 
 /// Reads the client's certificate where the operator says that it is; `None` if nothing asks for

@@ -531,6 +531,7 @@ fn every_member_can_be_set() {
     assert_eq!(sessions.ended, "https://support.example.com/ended");
     assert_eq!(sessions.resource, "https://shop-as-user.example/");
     assert_eq!((sessions.read_only, &*sessions.landing), (false, "/orders"));
+    assert_eq!(config.paths.browser_sessions, Some("/.impersonation"));
 }
 
 #[test]

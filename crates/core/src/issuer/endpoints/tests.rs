@@ -22,7 +22,7 @@ fn a_request_finds_its_endpoint_by_whole_path_and_method() {
     use Endpoint::*;
     use Route::{MethodNotAllowed, To};
     #[rustfmt::skip]
-    let cases: [(&[u8], &[u8], Option<Route>); 63] = [
+    let cases: [(&[u8], &[u8], Option<Route>); 72] = [
         (b"POST",    b"/api/subject-tokens",                     Some(To(SubjectTokens))),
         (b"POST",    b"/api/subject-tokens?a=b",                 Some(To(SubjectTokens))),
         (b"POST",    b"/api/subject-tokens?",                    Some(To(SubjectTokens))),
@@ -84,12 +84,22 @@ fn a_request_finds_its_endpoint_by_whole_path_and_method() {
         (b"GET",     b"/impersonations/index.html",              None),
         (b"GET",     b"/Impersonations/",                        None),
         (b"GET",     b"/api/impersonations/?",                   None),
+        (b"POST",    b"/.impersonation/begin",                   Some(To(SessionBegin))),
+        (b"GET",     b"/.impersonation/begin?a=b",               Some(MethodNotAllowed(SessionBegin))),
+        (b"OPTIONS", b"/.impersonation/begin",                   Some(MethodNotAllowed(SessionBegin))),
+        (b"GET",     b"/.impersonation/me",                      Some(To(SessionMe))),
+        (b"POST",    b"/.impersonation/end",                     Some(To(SessionEnd))),
+        (b"HEAD",    b"/.impersonation/banner.js",               Some(To(SessionBanner))),
+        (b"GET",     b"/.impersonation/",                        None),
+        (b"GET",     b"/.impersonation/me/",                     None),
+        (b"GET",     b"/.Impersonation/me",                      None),
         (b"GET",     b"",                                        None),
         (b"GET",     b"/\xff",                                   None),
     ];
     let paths = with_all(&json!({}));
     let without = |path| Route::find(&Paths::new(""), &&b"GET"[..], path);
     assert_eq!(without(b"/impersonations/"), None);
+    assert_eq!(without(b"/.impersonation/me"), None);
     assert_eq!(without(b"/api/approvals"), None);
     assert_eq!(without(b"/api/subject-tokens/1"), Some(MethodNotAllowed(SubjectToken)));
     for (method, path, route) in cases {
@@ -217,6 +227,7 @@ fn with_all(paths: &serde_json::Value) -> Paths {
         "impersonations": senders,
         "approvals": {},
         "console": {},
+        "browser_sessions": {},
         "paths": paths,
     }))
 }
@@ -248,8 +259,10 @@ fn described_members() -> BTreeMap<&'static str, &'static str> {
 fn the_openapi_description_names_the_member_that_moves_a_path_and_no_other() {
     let (default, members) = (with_all(&json!({})), described_members());
     for endpoint in Endpoint::ALL {
-        // RFC 8414's document has no default path.
-        let Some(path) = endpoint.path(&default) else { continue };
+        // RFC 8414's document has no default path, and the paths on the hosts of sessions never
+        // move.
+        let path = endpoint.path(&default).filter(|_| !endpoint.is_of_session());
+        let Some(path) = path else { continue };
         let member = members[path.strip_prefix('/').unwrap()];
         for other in members.values() {
             let moved = with_all(&json!({*other: "/moved"}));
@@ -267,6 +280,7 @@ fn a_request_reaches_every_row_by_each_of_its_methods() {
         "impersonations": {"back_channel_logout": [], "security_events": []},
         "approvals": {},
         "console": {},
+        "browser_sessions": {},
     }));
     for endpoint in Endpoint::ALL {
         let path = endpoint.path(&paths).unwrap().replace("{id}", "0");

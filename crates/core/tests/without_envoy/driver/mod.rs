@@ -26,6 +26,7 @@ pub(crate) const PAGE: BuiltPage = BuiltPage {
         "content-type": "text/html; charset=utf-8",
         "content-security-policy": "default-src 'none'"
     }}"#,
+    banner: b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\x01\n\0\xf5\xff// banner\n\x81,Xh\n\0\0\0",
 };
 
 /// A request as it reaches Envoy.
