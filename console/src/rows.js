@@ -31,7 +31,7 @@ function Row({ row, index, now, end, only }) {
       <td role="cell" data-label="Actor">${name('actorId')}</td>
       <td role="cell" data-label="User">${name('userId')}</td>
       <td role="cell" data-label="Client">${name('clientId')}<small>minted by <bdi>${row.caller}</bdi></small></td>
-      <td role="cell" data-label="API"><bdi class="text">${row.resource}</bdi><small><bdi>${row.scope}</bdi></small></td>
+      <td role="cell" data-label="API"><bdi class="text">${row.resource}</bdi>${row.browserSession && html`<small>browser session</small>`}<small><bdi>${row.scope}</bdi></small></td>
       <td role="cell" data-label="Context"><${Context} entries=${row.context} /></td>
       <td role="cell" data-label="Since" class="number"><time datetime=${row.issuedAt}>${since(row.began, now)}</time></td>
       <td role="cell" data-label="Time left" class="number">

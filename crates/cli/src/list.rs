@@ -26,6 +26,9 @@ const PAGE: usize = 1000;
 /// The position of the context's column: after the names, before the time.
 const CONTEXT_COLUMN: usize = 6;
 
+/// The place of the column that marks browser sessions: right behind the resource.
+const SESSION_COLUMN: usize = 5;
+
 /// Shows who impersonates whom at this moment, at one service.
 ///
 ///     export IMPERSONATION_URL=https://auth.example.com
@@ -147,6 +150,12 @@ fn for_people(list: &List, columns: Option<usize>) -> String {
             let cells = rows.iter().map(|row| context(row)).collect();
             all.insert(CONTEXT_COLUMN, Column::new("CONTEXT", Some(Keep::Beginning), cells));
         }
+        let is_session = |row: &&Map<String, Value>| row.contains_key("browserSession");
+        if rows.iter().any(is_session) {
+            let word = |row| if is_session(row) { "browser" } else { "-" }.to_owned();
+            let cells = rows.iter().map(word).collect();
+            all.insert(SESSION_COLUMN, Column::new("SESSION", None, cells));
+        }
         text.push_str(&table(&fitted(all, columns, &["SCOPE", "CALLER"])));
         text.push_str(&match rows.len() {
             1 => "1 impersonation is live.\n".to_owned(),
@@ -232,6 +241,30 @@ mod tests {
         // Without a terminal nothing is cut. A terminal that is too narrow wraps the lines.
         assert!(for_people(&list, None).contains(&long));
         assert!(for_people(&list, Some(10)).contains("0123456789abcdef0123456789ab"));
+    }
+
+    #[test]
+    fn browser_sessions_are_marked_where_there_are_any() {
+        let row = |id: &str, more: serde_json::Value| {
+            let mut row = serde_json::json!({"id": id, "expiresAt": "1970-01-01T00:03:59.000Z"});
+            row.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            serde_json::from_value(row).unwrap()
+        };
+        let shown = |impersonations| {
+            let list = List { impersonations, complete: true, at: UnixTime::default() };
+            for_people(&list, None)
+        };
+        let (session, other) = (serde_json::json!({"browserSession": true}), serde_json::json!({}));
+        let text = shown(vec![row("one", session), row("two", other.clone())]);
+        assert!(
+            text.lines().any(|line| line.contains("browser") && line.ends_with("one")),
+            "{text}"
+        );
+        assert!(
+            !text.lines().any(|line| line.contains("browser") && line.ends_with("two")),
+            "{text}"
+        );
+        assert!(!shown(vec![row("two", other)]).contains("SESSION"));
     }
 
     #[test]

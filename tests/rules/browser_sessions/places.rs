@@ -1,4 +1,6 @@
-//! Where the requests of sessions are answered.
+//! Where the requests of sessions are answered, and where sessions show.
+
+use serde_json::json;
 
 use super::*;
 use testkit::gateway::{exchange_form, exchange_request};
@@ -41,6 +43,26 @@ fn no_other_endpoint_is_on_the_host_of_a_session() {
         let answer = world.send(&request.clone().header("host", &host));
         assert!(world.passed_on(&answer), "{request:?}: {answer:?}");
     }
+}
+
+#[test]
+fn the_list_marks_the_impersonations_that_are_browser_sessions() {
+    let world = start();
+    let session = begin(&world);
+    let Minted { parties, id, .. } = &session.minted;
+    let listed = |world: &World| {
+        let answer = world.send(&list_request(&format!("?actorId={}", parties.actor)));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["impersonations"].as_array().unwrap().clone()
+    };
+    let [entry] = &*listed(&world) else { panic!("one") };
+    assert_eq!((&entry["id"], &entry["browserSession"]), (&json!(id), &json!(true)), "{entry}");
+    let minted = mint_for(&world, parties.clone());
+    let form = parties.exchange_form(&minted.subject_token);
+    assert_eq!(world.exchange(&form).status, 200);
+    let entries = listed(&world);
+    let other = entries.iter().find(|entry| entry["id"] == minted.id).unwrap();
+    assert_eq!(other.get("browserSession"), None, "{other}");
 }
 
 #[test]

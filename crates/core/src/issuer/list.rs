@@ -59,8 +59,15 @@ pub(super) async fn list(request: RequestContext<'_>) -> Result<Response, Refusa
     };
     let is_shown = |entry: &LiveImpersonation| wanted.has_found(entry) && !has_ended(entry);
     let page = oversight.list.page(context, place, limit, is_shown).await?;
+    let sessions = service.config.browser_sessions.as_ref();
+    let shown = |entry| {
+        let listing = Listing::of(entry);
+        // No other impersonation is for this resource.
+        let browser_session = sessions.is_some_and(|one| one.resource == *listing.resource);
+        Listing { browser_session, ..listing }
+    };
     let answer = ListResponse {
-        impersonations: page.entries.iter().map(Listing::of).collect(),
+        impersonations: page.entries.iter().map(shown).collect(),
         cursor: page.next.map(|next| next.to_text()),
         complete: complete && page.complete,
     };

@@ -23,6 +23,9 @@ pub(super) struct Listing<'e> {
     pub(super) expires_at: String,
     #[serde(skip_serializing_if = "ListedContext::is_empty")]
     pub(super) context: ListedContext<'e>,
+    /// True for a browser session, in the list.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) browser_session: bool,
 }
 
 /// The context of the mint, as far as it is shown.
@@ -65,6 +68,7 @@ impl<'e> Listing<'e> {
             issued_at: entry.issued_at().rfc3339().to_string(),
             expires_at: entry.expires_at().rfc3339().to_string(),
             context: ListedContext::Excerpt(&entry.context),
+            browser_session: false,
         }
     }
 }
