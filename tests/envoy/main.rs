@@ -13,6 +13,7 @@
 mod approvals;
 mod audit;
 mod bound_callers;
+mod browser_sessions;
 mod certificates;
 #[cfg(feature = "custom-claims")]
 mod claims;
