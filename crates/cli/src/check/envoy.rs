@@ -109,6 +109,13 @@ pub(super) fn check_plugins(
             let listener = plugin.around.listener.as_ref();
             manager.check_buffers(listener, &paths, version, findings);
         }
+        // One configuration can stand on several listeners, and its faults are reported once.
+        let mut earlier = filters.iter().take_while(|other| other.config.path != plugin.config.path);
+        let mut known = Findings::default();
+        let findings = match earlier.any(|other| other.is_the_same(plugin)) {
+            true => &mut known,
+            false => &mut *findings,
+        };
         let checked = plugin.check_configuration(assume, clusters, findings);
         let tenant = checked.as_ref().map(|checked| checked.config.tenant());
         services.push(Service { plugin, paths, tenant });

@@ -141,6 +141,13 @@ impl<'d> Plugin<'d> {
         member_path(&self.config.path, name)
     }
 
+    /// Returns true if another plugin has the same configuration in the same VM.
+    pub(super) fn is_the_same(&self, other: &Self) -> bool {
+        let member = |plugin: &Self, name| plugin.config.get(name).map(|member| member.value);
+        let is_the_same = |name| member(self, name) == member(other, name);
+        is_the_same("configuration") && is_the_same("vm_config")
+    }
+
     /// Returns true if the plugin can only be the filter.
     pub(super) fn is_filter(&self) -> bool {
         !self.is_guard() && (self.is_named("impersonation_filter") || self.looks_ours())
