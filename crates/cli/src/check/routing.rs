@@ -333,11 +333,19 @@ impl<'d> Route<'d> {
             _ => paths,
         };
         match self.host.text_of("name") {
-            Some(host) if self.table.list("virtual_hosts").len() > 1 => {
+            Some(host) if self.is_one_of_several_hosts() => {
                 format!("{route} of {host}")
             }
             _ => route,
         }
+    }
+
+    /// Returns true if several virtual hosts of the table lead anywhere.
+    fn is_one_of_several_hosts(&self) -> bool {
+        let leads = |host: &Place<'d>| {
+            host.list("routes").iter().any(|route| route.get("direct_response").is_none())
+        };
+        self.table.list("virtual_hosts").iter().filter(|host| leads(host)).nth(1).is_some()
     }
 
     /// Returns the path of a route that takes exactly one.
