@@ -19,7 +19,8 @@ const KEY: &str = "authorization";
 /// Checks every chain with a filter or a guard that reads certificates or proofs.
 pub(super) fn check(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) {
     for listener in &topology::listeners(file.root) {
-        for chain in &listener.chains {
+        // No client of a browser session has a certificate, and no token of one is bound.
+        for chain in listener.chains.iter().filter(|chain| !file.has_sessions(chain)) {
             let of_filters = file.issuers.iter().filter(|issuer| is_in(issuer.plugin, chain));
             for issuer in of_filters {
                 check_certificates(
@@ -39,7 +40,9 @@ pub(super) fn check(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) {
         }
     }
     let binds = file.issuers.iter().any(|issuer| issuer.checked.config.demands_proofs());
-    for guard in file.guards.iter().filter(|guard| binds && guard.config.public_origin.is_none()) {
+    // The tokens of browser sessions are bound to no key.
+    let of_apis = file.guards.iter().filter(|guard| guard.plugin.session_domain().is_none());
+    for guard in of_apis.filter(|guard| binds && guard.config.public_origin.is_none()) {
         let path = guard.plugin.configuration().map(|(_, path)| path).unwrap_or_default();
         findings.warning(
             member_path(&path, "public_origin"),

@@ -110,7 +110,8 @@ pub(super) fn check_plugins(
             manager.check_buffers(listener, &paths, version, findings);
         }
         // One configuration can stand on several listeners, and its faults are reported once.
-        let mut earlier = filters.iter().take_while(|other| other.config.path != plugin.config.path);
+        let mut earlier =
+            filters.iter().take_while(|other| other.config.path != plugin.config.path);
         let mut known = Findings::default();
         let findings = match earlier.any(|other| other.is_the_same(plugin)) {
             true => &mut known,

@@ -439,7 +439,7 @@ fn check_places(provider: &Place<'_>, doubts: &mut Vec<Doubt>) {
 }
 
 /// Normalises an audience as Envoy does: without a scheme, and without a slash at the end.
-fn as_audience(text: &str) -> &str {
+pub(super) fn as_audience(text: &str) -> &str {
     let text =
         text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or(text);
     text.strip_suffix('/').unwrap_or(text)

@@ -25,6 +25,7 @@ mod reach;
 mod reached;
 mod routing;
 mod rules;
+mod sessions;
 mod topology;
 mod traffic_extension;
 mod tree;

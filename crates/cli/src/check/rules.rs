@@ -1,6 +1,8 @@
 //! Finds rules of the guard that decide nothing, because an earlier rule decides first.
 
-use impersonation_core::config::{Action, GuardConfig, GuardRule, PathPattern, UserPattern};
+use impersonation_core::config::{
+    Action, DefaultAction, GuardConfig, GuardRule, PathPattern, UserPattern,
+};
 
 use super::findings::{Doubt, Severity};
 use super::tree::{Place, item_path, member_path};
@@ -25,7 +27,7 @@ pub(super) fn without_effect(
         }
         if rule.action == Action::Allow
             && takes_every_path(rule)
-            && may_write(rule)
+            && allows_a_write(rule)
             && !is_narrowed(rule)
         {
             let text = format!(
@@ -35,6 +37,19 @@ pub(super) fn without_effect(
         }
     }
     found
+}
+
+/// Returns true if a guard lets any request pass that may write. The handshake of a WebSocket
+/// (`CONNECT`) does not count: nobody can tell what it is for.
+pub(super) fn may_write(config: &GuardConfig) -> bool {
+    let is_connect = |rule: &GuardRule| {
+        let methods = rule.methods.as_ref();
+        methods.is_some_and(|methods| methods.iter().all(|method| method == "CONNECT"))
+    };
+    let allows = |rule: &GuardRule| {
+        rule.action == Action::Allow && allows_a_write(rule) && !is_connect(rule)
+    };
+    config.default == DefaultAction::Allow || config.rules.iter().any(allows)
 }
 
 fn has_no_conditions(rule: &GuardRule) -> bool {
@@ -49,7 +64,7 @@ fn takes_every_path(rule: &GuardRule) -> bool {
     }
 }
 
-fn may_write(rule: &GuardRule) -> bool {
+fn allows_a_write(rule: &GuardRule) -> bool {
     let reads = |method: &String| matches!(&**method, "GET" | "HEAD" | "OPTIONS");
     rule.methods.as_ref().is_none_or(|methods| !methods.iter().all(reads))
 }

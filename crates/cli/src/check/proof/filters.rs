@@ -11,12 +11,13 @@ use super::super::tree::Place;
 use super::reasons::{Reason, problem};
 use super::ways;
 
-const HEADER_MUTATION: &str = "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation";
+pub(super) const HEADER_MUTATION: &str =
+    "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation";
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
 /// Filters that leave claims, route and request alone. `header_mutation` may change header fields,
 /// which is looked at.
-const HARMLESS: [&str; 19] = [
+pub(super) const HARMLESS: [&str; 19] = [
     HEADER_MUTATION,
     ROUTER,
     "envoy.extensions.filters.http.adaptive_concurrency.v3.AdaptiveConcurrency",

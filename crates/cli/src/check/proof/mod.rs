@@ -12,11 +12,13 @@
 //! every listener, by whatever cluster a route, a mirror or a filter leads to them.
 
 mod filters;
+mod misdirected;
 mod reasons;
+mod sessions;
 mod shape;
 mod ways;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use impersonation_core::issuer::{Endpoint, Paths};
 
@@ -26,12 +28,14 @@ use super::guard::{Guard, Issuer};
 use super::jwt_authn::{self, JWT_AUTHN, Tokens, Verified};
 use super::reach::{Reach, Servers};
 use super::routing::{self, Destination, Route, Variant};
+use super::sessions::{PATHS, is_of_sessions};
 use super::topology::{self, Chain, Filter, Listener};
 use super::tree::{Place, member_path};
 use super::wasm::Plugin;
 
 use self::filters::Around;
 use self::reasons::{Causes, Reason, problem, warning};
+use self::sessions::OfSessions;
 use self::ways::Lead;
 
 /// An Envoy configuration, with its plugins.
@@ -77,6 +81,7 @@ pub(super) fn check(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) -> Pr
         }
     }
     causes.report(findings);
+    check_sessions_stand(file, findings);
     for guard in file.guards {
         let stands_somewhere = listeners
             .iter()
@@ -89,6 +94,19 @@ pub(super) fn check(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) -> Pr
         }
     }
     proved
+}
+
+/// Warns of a filter whose sessions have no listener.
+fn check_sessions_stand(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) {
+    let is_there = file.guard_plugins.iter().any(|guard| guard.session_domain().is_some());
+    let mut filters = file.filters.iter();
+    let Some(filter) = filters.find(|filter| filter.sessions().is_some()) else { return };
+    if let (false, Ok((_, path))) = (is_there, filter.configuration()) {
+        findings.warning(
+            member_path(&path, "browser_sessions"),
+            "no listener in this file has a guard for these sessions (browser_session): add it, or check the file that has it",
+        );
+    }
 }
 
 impl<'d> Guard<'_, 'd> {
@@ -104,6 +122,12 @@ pub(super) fn is_in(plugin: &Plugin<'_>, chain: &Chain<'_>) -> bool {
 }
 
 impl<'a> EnvoyFile<'a, '_, '_> {
+    /// Returns true if the guard of a chain is for browser sessions.
+    pub(super) fn has_sessions(&self, chain: &Chain<'_>) -> bool {
+        let mut here = self.guard_plugins.iter().filter(|guard| is_in(guard, chain));
+        here.any(|guard| guard.session_domain().is_some())
+    }
+
     fn tokens(&self, listeners: &[Listener<'_>]) -> Tokens<'a> {
         let mut issuers: Vec<&str> = Vec::new();
         let of_filters = self.issuers.iter().map(|issuer| &*issuer.checked.config.issuer);
@@ -117,6 +141,7 @@ impl<'a> EnvoyFile<'a, '_, '_> {
             listener
                 .chains
                 .iter()
+                .filter(|chain| !self.has_sessions(chain))
                 .any(|chain| self.filters.iter().any(|filter| is_in(filter, chain)))
         });
         let port = |listener: &Listener<'_>| {
@@ -161,7 +186,7 @@ struct Judge<'a, 'p, 'd> {
     reach: &'a Reach<'d>,
 }
 
-impl<'d> Judge<'_, '_, 'd> {
+impl<'p, 'd> Judge<'_, 'p, 'd> {
     /// Judges all routes of a listener, and the other ways from there.
     fn check_listener(
         &self,
@@ -172,6 +197,9 @@ impl<'d> Judge<'_, '_, 'd> {
         causes: &mut Causes,
     ) {
         for chain in &listener.chains {
+            for reason in self.check_sessions(listener, chain) {
+                causes.add(&listener.name, None, reason);
+            }
             let Some(routes) = &chain.routes else {
                 let table = chain.manager.get("route_config");
                 let path = table.map_or_else(|| chain.manager.path.clone(), |table| table.path);
@@ -209,6 +237,30 @@ impl<'d> Judge<'_, '_, 'd> {
         }
     }
 
+    /// Checks a connection manager for browser sessions: it has them, or it answers 421 to their
+    /// hosts.
+    fn check_sessions(&self, listener: &Listener<'d>, chain: &Chain<'d>) -> Vec<Reason> {
+        if let Some(sessions) = self.sessions_in(chain) {
+            return sessions.check();
+        }
+        let of_guards = self.file.guard_plugins.iter().filter_map(|guard| guard.session_domain());
+        let of_filters = self.file.filters.iter().filter_map(|filter| filter.sessions());
+        let domains: BTreeSet<_> =
+            of_guards.chain(of_filters.map(|sessions| sessions.domain)).collect();
+        let check = |domain: &String| misdirected::check(listener, chain, domain);
+        domains.iter().flat_map(check).collect()
+    }
+
+    /// Returns the browser sessions of a connection manager, if its guard is for them.
+    fn sessions_in<'c>(&'c self, chain: &'c Chain<'d>) -> Option<OfSessions<'c, 'p, 'd>> {
+        let mut here = self.file.guard_plugins.iter().filter(|guard| is_in(guard, chain));
+        let domain = here.find_map(|guard| guard.session_domain())?;
+        let guard = self.file.guards.iter().find(|guard| guard.is_in(chain));
+        let filter = self.filters_in(chain).next();
+        let filter = filter.map(|(filter, entry)| (entry, filter.sessions()));
+        Some(OfSessions { chain, domain, guard, filter })
+    }
+
     /// Returns the servers of all guarded APIs.
     fn guarded(&self, listeners: &[Listener<'d>], gateways: &HashSet<&'d str>) -> Servers<'d> {
         let mut guarded = Servers::default();
@@ -243,6 +295,7 @@ impl<'d> Judge<'_, '_, 'd> {
         let routes =
             chains.flat_map(|chain| chain.routes.iter().flatten().map(move |route| (chain, route)));
         routes
+            .filter(|(chain, _)| !self.file.has_sessions(chain))
             .filter(|(chain, route)| self.is_own(chain, route))
             .flat_map(|(_, route)| ways::own_clusters(route))
             .collect()
@@ -300,7 +353,10 @@ impl<'d> Judge<'_, '_, 'd> {
     fn is_own(&self, chain: &Chain<'d>, route: &Route<'d>) -> bool {
         self.filters_in(chain).any(|(filter, entry)| {
             let paths = filter.paths();
-            let mut whole = Endpoint::ALL.iter().filter_map(|endpoint| endpoint.path(&paths));
+            let whole = Endpoint::ALL.iter().filter_map(|endpoint| endpoint.path(&paths));
+            let of_sessions = self.file.has_sessions(chain).then_some(PATHS);
+            let of_sessions = of_sessions.into_iter().flatten().map(str::to_owned);
+            let mut whole = whole.filter(|path| !is_of_sessions(path)).chain(of_sessions);
             let is_its = route.whole_path().is_some_and(|path| whole.any(|ours| ours == path))
                 || route
                     .regex()
@@ -424,7 +480,15 @@ impl<'d> Judge<'_, '_, 'd> {
             issuer: &config.issuer,
             payload_in_metadata: &config.payload_in_metadata,
         };
-        reasons.extend(shape::check(filter, &names).into_iter().map(problem));
+        let sessions = self.sessions_in(around.chain);
+        let of_shape = match &sessions {
+            Some(_) => shape::check_plain(filter),
+            None => shape::check(filter, &names),
+        };
+        reasons.extend(of_shape.into_iter().map(problem));
+        if let Some(sessions) = &sessions {
+            reasons.extend(sessions.check_route(around, provider));
+        }
         if let Some(provider) = provider {
             let payload = provider.get("payload_in_metadata");
             if payload.as_ref().and_then(Place::text) != Some(&config.payload_in_metadata) {

@@ -8,6 +8,7 @@ use super::super::findings::Doubt;
 use super::super::tree::{Place, member_path};
 
 const WITH_MATCHER: &str = "envoy.extensions.common.matching.v3.ExtensionWithMatcher";
+const WASM: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
 const COMPOSITE: &str = "envoy.extensions.filters.http.composite.v3.Composite";
 const EXECUTE: &str = "envoy.extensions.filters.http.composite.v3.ExecuteFilterAction";
 const METADATA_INPUT: &str =
@@ -24,6 +25,22 @@ pub(super) struct Guard<'c> {
 /// Finds a difference between an entry and the shipped one.
 pub(super) fn check(entry: &Place<'_>, guard: &Guard<'_>) -> Vec<Doubt> {
     differs(entry, guard).err().into_iter().collect()
+}
+
+/// Finds a difference between an entry and one that every request enters, as on the hosts of
+/// browser sessions.
+pub(super) fn check_plain(entry: &Place<'_>) -> Vec<Doubt> {
+    let differs = || {
+        only(entry, &["name", "typed_config", "disabled", "is_optional"])?;
+        if typed(entry, "typed_config", WASM).is_some() {
+            return Ok(());
+        }
+        Err(Doubt::new(
+            &*entry.path,
+            "on the sessions' hosts a token without txn passes the guard by here: let every request enter the guard, without the composite filter",
+        ))
+    };
+    differs().err().into_iter().collect()
 }
 
 /// Fails with the first difference.
