@@ -15,6 +15,7 @@ use super::plugin::Assume;
 use super::proof::{self, EnvoyFile};
 use super::protobuf::{self, BOOTSTRAP, CONFIG_DUMP, Canonical, DISCOVERY_RESPONSE};
 use super::reached::{self, Service};
+use super::sessions::OrdinaryHosts;
 use super::topology;
 use super::tree::Place;
 use super::versions::{self, EnvoyVersion};
@@ -62,10 +63,11 @@ pub(super) fn check(
     root: &Place<'_>,
     assume: Assume,
     version: EnvoyVersion,
+    ordinary: &OrdinaryHosts,
     findings: &mut Findings,
 ) {
     let clusters = Clusters::read(root);
-    if check_plugins(root, &clusters, assume, version, findings) {
+    if check_plugins(root, &clusters, assume, version, ordinary, findings) {
         check_admin(root, findings);
         check_listeners_differ(root, findings);
         return;
@@ -85,6 +87,7 @@ pub(super) fn check_plugins(
     clusters: &Clusters<'_>,
     assume: Assume,
     version: EnvoyVersion,
+    ordinary: &OrdinaryHosts,
     findings: &mut Findings,
 ) -> bool {
     versions::check(root, version, findings);
@@ -117,6 +120,7 @@ pub(super) fn check_plugins(
             true => &mut known,
             false => &mut *findings,
         };
+        ordinary.check_apart(plugin, findings);
         let checked = plugin.check_configuration(assume, clusters, findings);
         let tenant = checked.as_ref().map(|checked| checked.config.tenant());
         services.push(Service { plugin, paths, tenant });
@@ -134,6 +138,7 @@ pub(super) fn check_plugins(
         issuers: &issuers,
         guards: &guards,
         guard_plugins: &guard_plugins,
+        ordinary,
     };
     binding::check(&file, findings);
     findings.proved = proof::check(&file, findings);

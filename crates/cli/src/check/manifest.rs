@@ -11,6 +11,7 @@ use super::clusters::Clusters;
 use super::findings::Findings;
 use super::manifest_routes;
 use super::plugin::{self, Assume, Variables};
+use super::sessions::OrdinaryHosts;
 use super::tree::{Place, member_path};
 use super::versions::EnvoyVersion;
 use super::{envoy, traffic_extension, wasm};
@@ -33,7 +34,8 @@ pub(super) fn check(
         _ => vec![root.clone()],
     };
     let clusters = Clusters::read(root);
-    let mut found = envoy::check_plugins(root, &clusters, assume, version, findings);
+    let mut found =
+        envoy::check_plugins(root, &clusters, assume, version, &OrdinaryHosts::default(), findings);
     for plugin in wasm::plugins(root).iter().filter(|plugin| plugin.is_filter()) {
         manifest_routes::check(&manifests, &plugin.paths(), &plugin.config.path, findings);
     }

@@ -42,6 +42,7 @@ use serde_json::Value;
 
 use self::findings::{Findings, PartialFile, Severity};
 use self::plugin::{Assume, Variables};
+use self::sessions::OrdinaryHosts;
 use self::tree::Place;
 use self::versions::EnvoyVersion;
 use super::{Failure, Verdict};
@@ -69,16 +70,22 @@ pub(super) struct Arguments {
     /// not know, and what it understands differently.
     #[arg(long, value_name = "VERSION", default_value_t = EnvoyVersion::NEWEST)]
     envoy_version: EnvoyVersion,
+    /// A host of the application on which its users have their own sign-in, beside the hosts of
+    /// browser sessions: it is no API of impersonations. Repeat the flag for each.
+    #[arg(long, value_name = "HOST", value_parser = sessions::ordinary_host)]
+    ordinary_host: Vec<String>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let assume =
         if arguments.assume_environment { Assume::UnsetVariables } else { Assume::Nothing };
+    let ordinary = OrdinaryHosts(arguments.ordinary_host.clone());
     let mut verdict = Verdict::Fine;
     let mut out = io::stdout().lock();
     for file in &arguments.files {
         let text = read(file)?;
-        let findings = check(&text, syntax_of(file, &text), assume, arguments.envoy_version);
+        let syntax = syntax_of(file, &text);
+        let findings = check(&text, syntax, assume, arguments.envoy_version, &ordinary);
         findings.print(&file.display().to_string(), &mut out)?;
         let warnings = findings.count(Severity::Warning);
         if findings.count(Severity::Problem) > 0 || arguments.strict && warnings > 0 {
@@ -115,7 +122,13 @@ fn syntax_of(file: &Path, text: &[u8]) -> Syntax {
     }
 }
 
-fn check(text: &[u8], syntax: Syntax, assume: Assume, version: EnvoyVersion) -> Findings {
+fn check(
+    text: &[u8],
+    syntax: Syntax,
+    assume: Assume,
+    version: EnvoyVersion,
+    ordinary: &OrdinaryHosts,
+) -> Findings {
     let mut findings = Findings::default();
     let Some(value) = parse(text, syntax, &mut findings) else { return findings };
     let root = Place::root(&value);
@@ -127,7 +140,7 @@ fn check(text: &[u8], syntax: Syntax, assume: Assume, version: EnvoyVersion) -> 
     } else if let Some(form) = envoy::form(&root) {
         let lines = std::mem::take(&mut findings.lines);
         let value = findings.canonical(form.read(&value, lines));
-        envoy::check(&Place::root(&value), assume, version, &mut findings);
+        envoy::check(&Place::root(&value), assume, version, ordinary, &mut findings);
     } else if wasm::looks_like_a_guards(&root) {
         findings.partial = Some(PartialFile::Guard);
         guard::check_alone(&root, &mut findings);
@@ -211,7 +224,9 @@ mod tests {
             let old = EnvoyVersion::from_str("1.36").unwrap();
             for (syntax, version) in [(Syntax::Yaml, old), (Syntax::Json, EnvoyVersion::NEWEST)] {
                 let mut out = Vec::new();
-                let findings = check(text.as_bytes(), syntax, Assume::UnsetVariables, version);
+                let none = OrdinaryHosts::default();
+                let assume = Assume::UnsetVariables;
+                let findings = check(text.as_bytes(), syntax, assume, version, &none);
                 findings.print("envoy.yaml", &mut out).unwrap();
                 prop_assert!(out.ends_with(b"\n"));
             }

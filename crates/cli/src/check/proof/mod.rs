@@ -28,7 +28,7 @@ use super::guard::{Guard, Issuer};
 use super::jwt_authn::{self, JWT_AUTHN, Tokens, Verified};
 use super::reach::{Reach, Servers};
 use super::routing::{self, Destination, Route, Variant};
-use super::sessions::{PATHS, is_of_sessions};
+use super::sessions::{OrdinaryHosts, PATHS, is_of_sessions};
 use super::topology::{self, Chain, Filter, Listener};
 use super::tree::{Place, member_path};
 use super::wasm::Plugin;
@@ -48,6 +48,7 @@ pub(super) struct EnvoyFile<'a, 'p, 'd> {
     pub(super) guards: &'a [Guard<'p, 'd>],
     /// All guards, also those whose configuration is not valid.
     pub(super) guard_plugins: &'a [&'p Plugin<'d>],
+    pub(super) ordinary: &'a OrdinaryHosts,
 }
 
 /// Judges every way that leads to a guarded API.
@@ -57,7 +58,10 @@ pub(super) fn check(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) -> Pr
     let reach = Reach::read(file.root);
     let judge = Judge { file, tokens: &tokens, reach: &reach };
     let gateways = judge.gateways(&listeners);
-    let guarded = judge.guarded(&listeners, &gateways);
+    let guarded = Guarded {
+        all: judge.guarded(&listeners, &gateways, |_| true),
+        apis: judge.guarded(&listeners, &gateways, |chain| !file.has_sessions(chain)),
+    };
     let has_apis =
         listeners.iter().flat_map(|listener| &listener.chains).any(|chain| judge.has_apis(chain));
     let mut proved = Proved::default();
@@ -107,6 +111,13 @@ fn check_sessions_stand(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) {
             "no listener in this file has a guard for these sessions (browser_session): add it, or check the file that has it",
         );
     }
+}
+
+/// The servers behind the guard.
+struct Guarded<'d> {
+    all: Servers<'d>,
+    /// Without those that only the listeners of browser sessions lead to.
+    apis: Servers<'d>,
 }
 
 impl<'d> Guard<'_, 'd> {
@@ -192,7 +203,7 @@ impl<'p, 'd> Judge<'_, 'p, 'd> {
         &self,
         listener: &Listener<'d>,
         gateways: &HashSet<&'d str>,
-        guarded: &Servers<'d>,
+        guarded: &Guarded<'d>,
         proved: &mut Proved,
         causes: &mut Causes,
     ) {
@@ -209,9 +220,11 @@ impl<'p, 'd> Judge<'_, 'p, 'd> {
             };
             for route in routes {
                 let is_api = self.has_apis(chain) && self.is_api(chain, route, gateways);
-                let lead = ways::lead(route, self.reach, guarded);
+                let servers =
+                    if self.is_ordinary(chain, route) { &guarded.apis } else { &guarded.all };
+                let lead = ways::lead(route, self.reach, servers);
                 if !is_api && lead.is_none() {
-                    if let Some(reason) = self.cannot_compare(route, guarded) {
+                    if let Some(reason) = self.cannot_compare(route, servers) {
                         causes.add(&listener.name, Some(route), reason);
                     }
                     continue;
@@ -230,8 +243,8 @@ impl<'p, 'd> Judge<'_, 'p, 'd> {
                 }
             }
         }
-        let mut others = ways::of_connections(listener, self.reach, guarded);
-        ways::of_filters(&listener.place, self.reach, guarded, &mut others);
+        let mut others = ways::of_connections(listener, self.reach, &guarded.all);
+        ways::of_filters(&listener.place, self.reach, &guarded.all, &mut others);
         for reason in others {
             causes.add(&listener.name, None, reason);
         }
@@ -261,11 +274,22 @@ impl<'p, 'd> Judge<'_, 'p, 'd> {
         Some(OfSessions { chain, domain, guard, filter })
     }
 
-    /// Returns the servers of all guarded APIs.
-    fn guarded(&self, listeners: &[Listener<'d>], gateways: &HashSet<&'d str>) -> Servers<'d> {
+    /// Returns true for a route of the application's ordinary host, which is no API of
+    /// impersonations: no token of the filter is asked for there.
+    fn is_ordinary(&self, chain: &Chain<'d>, route: &Route<'d>) -> bool {
+        self.file.ordinary.have(&route.host) && !self.requires_a_token(chain, route)
+    }
+
+    /// Returns the servers of all guarded APIs on chains of some kind.
+    fn guarded(
+        &self,
+        listeners: &[Listener<'d>],
+        gateways: &HashSet<&'d str>,
+        is_of_kind: impl Fn(&Chain<'d>) -> bool,
+    ) -> Servers<'d> {
         let mut guarded = Servers::default();
         let chains = listeners.iter().flat_map(|listener| &listener.chains);
-        for chain in chains.filter(|chain| self.has_apis(chain)) {
+        for chain in chains.filter(|chain| self.has_apis(chain) && is_of_kind(chain)) {
             for route in chain.routes.iter().flatten() {
                 if self.is_api(chain, route, gateways) {
                     for name in ways::own_clusters(route) {
@@ -334,7 +358,7 @@ impl<'p, 'd> Judge<'_, 'p, 'd> {
             Destination::Clusters(names) => names,
             Destination::Unknown => Vec::new(),
         };
-        if self.is_own(chain, route) {
+        if self.is_own(chain, route) || self.is_ordinary(chain, route) {
             return false;
         }
         let is_gateways =
