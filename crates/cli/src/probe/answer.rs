@@ -35,6 +35,10 @@ pub(super) struct Answer {
     /// `Retry-After` in seconds.
     pub(super) retry_after: Option<Duration>,
     pub(super) location: Option<String>,
+    /// `Set-Cookie`, without which a browser session does not begin.
+    pub(super) cookie: Option<String>,
+    /// `Cache-Control`.
+    pub(super) caching: Option<String>,
     /// The nonce for the next proof (RFC 9449 §8).
     pub(super) nonce: Option<String>,
     pub(super) body: Vec<u8>,
@@ -52,6 +56,7 @@ impl Answer {
         let retry_after = retry_after(response.headers());
         let nonce = header("dpop-nonce");
         let (location, from_upstream) = (header("location"), header(FROM_UPSTREAM).is_some());
+        let (cookie, caching) = (header("set-cookie"), header("cache-control"));
         let status = response.status().as_u16();
         let is_short = response.body().content_length().is_some_and(|it| it <= LONGEST);
         let body = match is_short || reading == Reading::Whole {
@@ -64,6 +69,8 @@ impl Answer {
             challenge,
             retry_after,
             location,
+            cookie,
+            caching,
             nonce,
             body: body.unwrap_or_default(),
             took: asked.elapsed(),

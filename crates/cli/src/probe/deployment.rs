@@ -22,7 +22,7 @@ use super::answer::{Answer, Reading};
 use super::credential::{Credential, Key, Target};
 use super::interruption::Interruption;
 use super::report::{Group, Outcome, Report};
-use super::settings::Settings;
+use super::settings::{SessionSettings, Settings};
 use crate::http::{Base, Client, bearer, encoded, in_words, token_in};
 use crate::{Failure, text_in};
 
@@ -47,7 +47,11 @@ pub(super) struct At {
 }
 
 impl At {
-    fn new(base: &Base, cacert: Option<&Path>, origin: Option<&Base>) -> Result<Self, Failure> {
+    pub(super) fn new(
+        base: &Base,
+        cacert: Option<&Path>,
+        origin: Option<&Base>,
+    ) -> Result<Self, Failure> {
         base.warn_if_in_clear();
         let address = base.address.clone();
         let origin = origin.map(|origin| origin.address.clone());
@@ -109,7 +113,7 @@ impl At {
 /// A subject token that was minted.
 pub(super) struct SubjectToken {
     token: Secret<String>,
-    id: String,
+    pub(super) id: String,
 }
 
 /// An impersonation that the probe began.
@@ -224,7 +228,25 @@ impl Deployment {
 
     /// Mints a subject token whose access token lives for so long.
     fn mint_for(&self, at: usize, lifetime: Option<Duration>) -> Result<SubjectToken, Failure> {
-        let (answer, minted) = self.mint_with(at, Some(&self.caller), lifetime)?;
+        let minted = self.mint_with(at, Some(&self.caller), lifetime)?;
+        self.minted(at, minted)
+    }
+
+    /// Mints a subject token for a browser session at the first filter.
+    pub(super) fn mint_for_session(
+        &self,
+        session: &SessionSettings,
+    ) -> Result<SubjectToken, Failure> {
+        let bounds = (&*session.resource, &*session.scope);
+        let minted = self.mint_within(0, Some(&self.caller), None, bounds)?;
+        self.minted(0, minted)
+    }
+
+    fn minted(
+        &self,
+        at: usize,
+        (answer, minted): (Answer, Option<SubjectToken>),
+    ) -> Result<SubjectToken, Failure> {
         minted.ok_or_else(|| {
             let told = format!("no subject token was minted: {}", answer.in_short());
             self.filter(at).map_or_else(|it| it, |at| Failure::new(&at.address, told))
@@ -238,14 +260,25 @@ impl Deployment {
         token: Option<&Secret<String>>,
         lifetime: Option<Duration>,
     ) -> Result<(Answer, Option<SubjectToken>), Failure> {
+        let bounds = (&*self.settings.resource, &*self.settings.scope);
+        self.mint_within(index, token, lifetime, bounds)
+    }
+
+    fn mint_within(
+        &self,
+        index: usize,
+        token: Option<&Secret<String>>,
+        lifetime: Option<Duration>,
+        (resource, scope): (&str, &str),
+    ) -> Result<(Answer, Option<SubjectToken>), Failure> {
         let settings = &self.settings;
         let at = self.filter(index)?;
         // The bounds make a stolen token worth little.
         let mut body = json!({
             "userId": settings.user,
             "clientId": settings.client_id,
-            "resource": settings.resource,
-            "scope": settings.scope,
+            "resource": resource,
+            "scope": scope,
         });
         if let (Some(context), Some(members)) = (&settings.context, body.as_object_mut()) {
             members.insert("context".to_owned(), context.clone());
@@ -350,25 +383,65 @@ impl Deployment {
         proof: Option<&str>,
     ) -> Result<Answer, Failure> {
         let settings = &self.settings;
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("{}{}", at.address, settings.token_path));
+        if let Some(proof) = proof {
+            request = request.header("dpop", proof);
+        }
+        let bounds = (&*settings.resource, &*settings.scope);
+        let (request, form) = self.form(request, token, secret, bounds);
+        let request = built(at, request, form)?;
+        self.send(at, &request, Reading::Whole)
+    }
+
+    /// Exchanges a subject token for the resource of browser sessions, where nobody may.
+    pub(super) fn exchange_for_session(
+        &self,
+        session: &SessionSettings,
+        token: &SubjectToken,
+    ) -> Result<Answer, Failure> {
+        let at = self.filter(0)?;
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("{}{}", at.address, self.settings.token_path));
+        let request = self.begin_session(request, session, token);
+        self.send(at, &built(at, request.0, request.1)?, Reading::Whole)
+    }
+
+    /// Completes a request that begins a browser session.
+    pub(super) fn begin_session(
+        &self,
+        request: ureq::http::request::Builder,
+        session: &SessionSettings,
+        token: &SubjectToken,
+    ) -> (ureq::http::request::Builder, String) {
+        let bounds = (&*session.resource, &*session.scope);
+        self.form(request, token, self.client_secret.as_ref(), bounds)
+    }
+
+    /// Completes the head of an exchange, and returns its form.
+    fn form(
+        &self,
+        request: ureq::http::request::Builder,
+        token: &SubjectToken,
+        secret: Option<&Secret<String>>,
+        (resource, scope): (&str, &str),
+    ) -> (ureq::http::request::Builder, String) {
+        let settings = &self.settings;
+        let mut request = request.header("content-type", "application/x-www-form-urlencoded");
         let mut form = vec![
             ("grant_type", EXCHANGE_GRANT),
             ("subject_token", token.token.expose()),
             ("subject_token_type", ACCESS_TOKEN),
-            ("resource", &settings.resource),
-            ("scope", &settings.scope),
+            ("resource", resource),
+            ("scope", scope),
         ];
         if let Some(actor) = &self.actor {
             form.extend([
                 ("actor_token", actor.expose().as_str()),
                 ("actor_token_type", ACCESS_TOKEN),
             ]);
-        }
-        let mut request = Request::builder()
-            .method(Method::POST)
-            .uri(format!("{}{}", at.address, settings.token_path))
-            .header("content-type", "application/x-www-form-urlencoded");
-        if let Some(proof) = proof {
-            request = request.header("dpop", proof);
         }
         match secret {
             Some(secret) => {
@@ -381,8 +454,7 @@ impl Deployment {
         }
         let form: Vec<_> =
             form.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-        let request = built(at, request, form.join("&"))?;
-        self.send(at, &request, Reading::Whole)
+        (request, form.join("&"))
     }
 
     /// Begins an impersonation: mints at a filter, and exchanges there.

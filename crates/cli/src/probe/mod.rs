@@ -17,6 +17,7 @@ mod expiry;
 mod identity;
 mod interruption;
 mod report;
+mod sessions;
 mod settings;
 mod tokens;
 
@@ -101,6 +102,9 @@ fn probe(deployment: &Deployment, report: &mut Report) -> Result<(), Failure> {
     }
     identity::check(deployment, &impersonation, &apis, report);
     deployment.interruption.check()?;
+    if let Some(settings) = &deployment.settings.session {
+        sessions::check(deployment, settings, &impersonation, report)?;
+    }
     expiry::check(deployment, &apis, report)?;
     ending::check(deployment, &apis, report)
 }

@@ -30,6 +30,7 @@ pub(super) enum Group {
     Paths,
     Methods,
     Headers,
+    Sessions,
     Expired,
     Ended,
     Streams,
@@ -49,6 +50,7 @@ impl Group {
             Self::Paths => "no spelling of a path passes",
             Self::Methods => "no other method and no upgrade passes",
             Self::Headers => "nobody forges the guard's headers",
+            Self::Sessions => "a browser session does what its own pages ask for, and nothing else",
             Self::Expired => "an expired token is refused",
             Self::Ended => "an ended impersonation is refused",
             Self::Streams => "an open stream ends with its impersonation",
@@ -83,6 +85,9 @@ impl Group {
             }
             Self::Headers => {
                 "header_mutation before the guard must remove the guard's headers in each spelling, and nothing else may set them"
+            }
+            Self::Sessions => {
+                "compare the listener of the sessions with the shipped envoy.yaml: `impersonation-filter check` proves it"
             }
             Self::Expired => {
                 "the guard must stand before this address; jwt_authn alone lets an expired token pass for a minute. The clocks of both hosts must be right"

@@ -94,6 +94,22 @@ pub(crate) struct Arguments {
     /// for each.
     #[arg(long, value_name = "FILE")]
     refused_token_file: Vec<PathBuf>,
+    /// The origin of the browser sessions' domain: https://shop-as-user.example. A session's host is
+    /// one label below. Below `localhost` it is this machine. Needs the next three flags.
+    #[arg(long, value_name = "URL", value_parser = base_address, requires_all = ["session_resource", "session_scope", "session_origin"])]
+    session: Option<Base>,
+    /// The resource of browser sessions.
+    #[arg(long, requires = "session")]
+    session_resource: Option<String>,
+    /// The scope of the probe's browser sessions.
+    #[arg(long, requires = "session")]
+    session_scope: Option<String>,
+    /// An origin whose pages may begin a browser session.
+    #[arg(long, value_name = "URL", value_parser = base_address, requires = "session")]
+    session_origin: Option<Base>,
+    /// A path of the application that a browser session may read with GET.
+    #[arg(long, value_name = "PATH", value_parser = path, default_value = "/")]
+    session_read: String,
     /// Bind the probe's tokens to a key (DPoP), also where neither the client nor the resource asks
     /// for it. Where one asks, the probe does so by itself.
     #[arg(long)]
@@ -131,7 +147,7 @@ pub(crate) struct Arguments {
 
 /// The flags that may not stand beside `--settings`, because the file has them. If one were
 /// ignored, nobody would notice that its address was not probed.
-const OF_THE_FILE: [&str; 25] = [
+const OF_THE_FILE: [&str; 30] = [
     "filter",
     "api",
     "read",
@@ -150,6 +166,11 @@ const OF_THE_FILE: [&str; 25] = [
     "operator_token_file",
     "ordinary_token_file",
     "refused_token_file",
+    "session",
+    "session_resource",
+    "session_scope",
+    "session_origin",
+    "session_read",
     "dpop",
     "public_origin",
     "token_path",
@@ -180,6 +201,7 @@ pub(super) struct Settings {
     pub(super) operator_token_file: PathBuf,
     pub(super) ordinary_token_file: Option<PathBuf>,
     pub(super) refused_token_files: Vec<PathBuf>,
+    pub(super) session: Option<SessionSettings>,
     pub(super) dpop: bool,
     pub(super) public_origin: Option<Base>,
     pub(super) token_path: String,
@@ -192,6 +214,18 @@ pub(super) struct Settings {
     pub(super) json: bool,
 }
 
+/// The settings of the browser sessions.
+#[derive(Debug)]
+pub(super) struct SessionSettings {
+    /// The origin of the domain.
+    pub(super) base: Base,
+    pub(super) resource: String,
+    pub(super) scope: String,
+    /// An origin that may begin a session.
+    pub(super) origin: String,
+    pub(super) read: String,
+}
+
 impl Arguments {
     /// Reads the settings file, if one is named, and returns all settings.
     pub(super) fn complete(&self) -> Result<Settings, Failure> {
@@ -200,6 +234,16 @@ impl Arguments {
             None => self.clone(),
         };
         let missing = |name: &str| Failure(format!("--{name} is missing"));
+        let session = match given.session {
+            None => None,
+            Some(base) => Some(SessionSettings {
+                base,
+                resource: given.session_resource.ok_or_else(|| missing("session-resource"))?,
+                scope: given.session_scope.ok_or_else(|| missing("session-scope"))?,
+                origin: given.session_origin.ok_or_else(|| missing("session-origin"))?.address,
+                read: given.session_read,
+            }),
+        };
         Ok(Settings {
             filters: given.filter,
             apis: given.api,
@@ -223,6 +267,7 @@ impl Arguments {
                 .ok_or_else(|| missing("operator-token-file"))?,
             ordinary_token_file: given.ordinary_token_file,
             refused_token_files: given.refused_token_file,
+            session,
             dpop: given.dpop,
             public_origin: given.public_origin,
             token_path: given.token_path,
