@@ -279,18 +279,19 @@ fn the_shipped_configurations_have_no_findings_except_the_demos_secret() {
     let demo = "warning: ^.http_filters[6].typed_config.config.configuration.value.clients[0].client_secret_sha256: is the demo's, as in the envoy.yaml that is shipped";
     let checked = check(path, &["--assume-environment"]);
     assert_findings("envoy.yaml", &checked, &[demo]);
-    let summary = ": valid, 1 warning; the guard stands before 2 of 2 routes to APIs";
+    let summary = ": valid, 1 warning; the guard stands before 3 of 3 routes to APIs";
     assert_eq!(checked.lines.last().map(String::as_str), Some(summary));
 
     // The README's command, without the secrets.
     let output = command(&["check", path.to_str().unwrap()]).output().unwrap();
     let lines: Vec<_> = stdout(&output).lines().collect();
-    let [code, unset, secret, summary] = &*lines else { panic!("{lines:#?}") };
+    let [code, unset, secret, of_sessions, summary] = &*lines else { panic!("{lines:#?}") };
     assert!(code.contains("there is no file"), "{code}");
+    assert!(of_sessions.contains("there is no file"), "{of_sessions}");
     assert!(unset.contains("names 2 environment variables that are not set here"), "{unset}");
     assert!(secret.contains("is the demo's"), "{secret}");
     assert!(
-        summary.ends_with(": valid, 3 warnings; the guard stands before 2 of 2 routes to APIs"),
+        summary.ends_with(": valid, 4 warnings; the guard stands before 3 of 3 routes to APIs"),
         "{summary}"
     );
     assert_eq!(output.status.code(), Some(0));

@@ -1,9 +1,8 @@
 //! Tests of `check` for clients with certificates and for tokens that are bound to keys: changes to
 //! the shipped envoy.yaml that Envoy accepts without a word.
 
-use std::path::Path;
-
 use crate::check::check;
+use crate::check_guard::without_sessions;
 use crate::file;
 
 /// A change of a text, which must be there.
@@ -11,9 +10,7 @@ type Edit<'a> = (&'a str, &'a str);
 
 /// Returns the shipped configuration with some of its text replaced.
 fn edited(edits: &[Edit<'_>]) -> String {
-    let shipped = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("envoy.yaml");
-    let shipped = std::fs::read_to_string(shipped).unwrap();
-    edits.iter().fold(shipped, |text, (from, to)| {
+    edits.iter().fold(without_sessions(), |text, (from, to)| {
         assert!(text.contains(from), "{from:?} is not there");
         text.replacen(from, to, 1)
     })

@@ -12,11 +12,29 @@ pub(crate) fn edit(from: &str, to: impl Into<String>) -> (String, String) {
     (from.to_owned(), to.into())
 }
 
-/// Returns the shipped configuration with some of its text replaced.
-pub(crate) fn edited(edits: &[(&str, &str)]) -> String {
+/// Returns the shipped configuration without browser sessions, as its comment says.
+pub(crate) fn without_sessions() -> String {
     let shipped = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("envoy.yaml");
-    let shipped = std::fs::read_to_string(shipped).unwrap();
-    edits.iter().fold(shipped, |text, (from, to)| {
+    let mut text = std::fs::read_to_string(shipped).unwrap();
+    for (from, to) in [
+        ("            - &misdirected", "            - name: public"),
+        ("  # Browser sessions: the application", "  # For Prometheus"),
+        ("  # Yours: the application of the browser sessions", "  # This Envoy itself"),
+        (
+            "                    # The application itself, as the user",
+            "                    # A client that",
+        ),
+    ] {
+        let (before, rest) = text.split_once(from).unwrap();
+        let (_, after) = rest.split_once(to).unwrap();
+        text = format!("{before}{to}{after}");
+    }
+    text.replace("            - *misdirected\n", "")
+}
+
+/// Returns the shipped configuration without browser sessions, with some of its text replaced.
+pub(crate) fn edited(edits: &[(&str, &str)]) -> String {
+    edits.iter().fold(without_sessions(), |text, (from, to)| {
         assert!(text.contains(from), "{from:?} is not there");
         text.replace(from, to)
     })

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use crate::check::check;
+use crate::check_guard::without_sessions;
 use crate::file;
 
 const MANAGER: &str = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config";
@@ -81,7 +82,7 @@ fn look_alikes_moved(text: &str) -> String {
 
 /// Returns envoy.yaml at the realm's paths.
 fn moved_envoy_yaml() -> String {
-    addresses_moved(&look_alikes_moved(&configured(&repositorys("envoy.yaml"))))
+    addresses_moved(&look_alikes_moved(&configured(&without_sessions())))
 }
 
 /// Returns a manifest with other paths. It has a regular expression for each path and each folder.
@@ -170,7 +171,7 @@ fn what_stays_at_another_path_than_the_configured_one_is_found() {
             vec![format!("warning{filter} /.well-known/oauth-authorization-server: it publishes nothing there")]),
         ("paths without a route's", back(unset, ""),
             vec![format!("warning{filter} /oidc/jwks: it publishes nothing there"), "route /orders: the provider's key set is not".into(), "route /invoices: the provider's key set is not".into()]),
-        ("all look-alikes", addresses_moved(&configured(&repositorys("envoy.yaml"))),
+        ("all look-alikes", addresses_moved(&configured(&without_sessions())),
             vec![format!("{alike} {TOKEN}, /realms/acme/protocol/openid-connect/revoke, {INTROSPECT}, {CERTS}, /realms/acme/.well-known/openid-configuration, such as /REALMS/")]),
         ("one look-alike", back("(token(/introspect)?|certs|revoke)", "(token(/introspect)?|revoke)"),
             vec![format!("{alike} {CERTS}, such as /REALMS/ACME/PROTOCOL/OPENID-CONNECT/CERTS: refuse them")]),
@@ -210,7 +211,7 @@ fn routes_of_manifests_must_be_for_the_configured_paths() {
 /// The guard of another Envoy than the filter's does not know the filter's `paths`.
 #[test]
 fn a_guard_without_the_filter_takes_a_key_set_at_any_path() {
-    let shipped = repositorys("envoy.yaml");
+    let shipped = without_sessions();
     let (before, rest) = shipped.split_once("          - name: envoy.filters.http.wasm\n").unwrap();
     let (_, after) = rest.split_once("          - name: envoy.filters.http.router\n").unwrap();
     let guard = format!("{before}          - name: envoy.filters.http.router\n{after}");

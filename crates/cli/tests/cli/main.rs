@@ -7,6 +7,7 @@ mod check;
 mod check_binding;
 mod check_guard;
 mod check_paths;
+mod check_sessions;
 mod check_versions;
 mod check_ways;
 mod claims;
