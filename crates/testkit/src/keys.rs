@@ -45,6 +45,20 @@ impl Key {
         Self { alg, kid: kid.into(), pem, public, private, signer }
     }
 
+    /// One key for each algorithm that the filter accepts.
+    pub fn of_all_kinds() -> [Self; 7] {
+        let rsa = Self::generate(Algorithm::RS256, "rs256");
+        [
+            Self::generate(Algorithm::EdDSA, "eddsa"),
+            Self::generate(Algorithm::ES256, "es256"),
+            Self::generate(Algorithm::ES384, "es384"),
+            rsa.under(Algorithm::RS384, "rs384"),
+            rsa.under(Algorithm::RS512, "rs512"),
+            rsa.under(Algorithm::PS256, "ps256"),
+            rsa,
+        ]
+    }
+
     /// PKCS#8, as `openssl genpkey` writes it.
     pub fn pem(&self) -> &str {
         &self.pem
