@@ -4,8 +4,8 @@ use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::encoding::{AsBigEndian, AsDer, EcPrivateKeyBin, Pkcs8V1Der};
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
-    KeyPair, RsaKeyPair,
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING,
+    EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair, UnparsedPublicKey,
 };
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -94,6 +94,12 @@ impl Key {
             jsonwebtoken::crypto::sign(input.as_bytes(), &self.signer, self.alg).unwrap();
         format!("{input}.{signature}")
     }
+}
+
+/// Returns true if this is the signature (in DER) of the message.
+pub fn verify_es256(public_key: &[u8], signature: &[u8], message: &[u8]) -> bool {
+    let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, public_key);
+    key.verify(message, signature).is_ok()
 }
 
 /// Header and claims, without the second dot and the signature.

@@ -9,12 +9,14 @@
     reason = "a fake that panics fails a test, and is never shipped"
 )]
 
+mod crypto;
 mod etcd;
 mod host;
 mod metadata;
 mod shared_data;
 mod stream;
 
+pub use crypto::CountingCrypto;
 pub use etcd::{Etcd, EtcdWatch, etcd_server, play_in_etcd};
 pub use host::{FakeHost, START};
 pub use metadata::{jwt_metadata, protobuf_struct, protobuf_value};

@@ -1,5 +1,6 @@
 //! Access tokens that are accepted, access tokens that are refused, and the memory of both.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -11,14 +12,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::Jwks;
-use crate::fakes::FakeHost;
+use crate::fakes::{CountingCrypto, FakeHost};
 use crate::host::Host;
-use crate::jose::KeySet;
-use crate::jose::tests::host::{AwsLc, Manner};
-use crate::jose::tests::signing_key;
+use crate::jose::{KeySet, PublishedKey, TestedCrypto};
 use crate::statement::{NameError, is_jwt};
 use crate::step::{Step, Task};
-use testkit::keys::Key;
+use testkit::keys::{Key, verify_es256};
 
 const ISSUER: &str = "https://auth.example.com/oidc";
 const AUDIENCE: &str = "https://auth.example.com/api";
@@ -277,10 +276,11 @@ fn a_client_is_accountable_before_its_user() {
 }
 
 /// A host whose cryptography counts how often it is asked.
-fn counting_host(key: &Key) -> (Rc<FakeHost>, Rc<std::cell::Cell<u32>>) {
-    let crypto = AwsLc::new(Manner::Honest);
-    let verified = Rc::clone(&crypto.verified);
-    let host = FakeHost::with_native(crypto.tested(&signing_key(&key.private_jwk())));
+fn counting_host(key: &Key) -> (Rc<FakeHost>, Rc<Cell<u32>>) {
+    let verified = Rc::default();
+    let crypto = CountingCrypto { verified: Rc::clone(&verified), verify: verify_es256 };
+    let (_, signing) = PublishedKey::from_jwk(&key.private_jwk(), None, None).unwrap();
+    let host = FakeHost::with_native(TestedCrypto::new(Box::new(crypto), &signing.unwrap()));
     host.now.set(UnixTime::from_millis(NOW * 1000));
     verified.set(0);
     (Rc::new(host), verified)

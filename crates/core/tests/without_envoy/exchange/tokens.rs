@@ -4,41 +4,19 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use impersonation_core::jose::NativeCrypto;
+use impersonation_core::fakes::CountingCrypto;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use super::setting::{CLIENT_SECRET, ExchangeForm, ISSUER, configured, with, without};
 use crate::driver::{Gateway, Request};
-use testkit::keys::Key;
+use testkit::keys::{Key, verify_es256};
 
 const REVOCATION: &str = "/oidc/token/revocation";
 const INTROSPECTION: &str = "/oidc/token/introspection";
 const PATHS: [&str; 2] = [REVOCATION, INTROSPECTION];
-
-/// A host that verifies ES256 and counts the verifications.
-struct Counting(Rc<Cell<u32>>);
-
-impl NativeCrypto for Counting {
-    fn sign(&self, _hash: &'static str, _private_key: &[u8], _message: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn verify(
-        &self,
-        hash: &'static str,
-        public_key: &[u8],
-        signature: &[u8],
-        message: &[u8],
-    ) -> Option<bool> {
-        self.0.set(self.0.get() + 1);
-        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, public_key);
-        (hash == "sha256").then(|| key.verify(message, signature).is_ok())
-    }
-}
 
 /// A service that signs with ES256, one of its access tokens, and the count of verified signatures.
 struct Setting {
@@ -53,8 +31,8 @@ impl Setting {
         let key = Key::generate(Algorithm::ES256, "filter-1");
         let configuration = configured("/signing_keys", json!([{"jwk": key.private_jwk()}]));
         let verified = Rc::<Cell<u32>>::default();
-        let crypto = Box::new(Counting(Rc::clone(&verified)));
-        let gateway = Gateway::with_crypto(&Rc::default(), &configuration, Some(crypto));
+        let crypto = CountingCrypto { verified: Rc::clone(&verified), verify: verify_es256 };
+        let gateway = Gateway::with_crypto(&Rc::default(), &configuration, Some(Box::new(crypto)));
         let answer = gateway.exchange(&ExchangeForm::new(&gateway.mint()).portal());
         let access_token = answer.text("access_token").to_owned();
         verified.set(0);
