@@ -36,14 +36,14 @@ pub(crate) fn play(
         assert_eq!(flow == Flow::Pause, answered, "held back for ever, or answered and let go");
         answered
     };
-    let mut flow = shown.show_request(&mut stream);
-    shown.answer_calls(&mut stream, reply);
+    let mut flow = stream.read_request(&shown);
+    stream.read_replies(&shown, reply);
     if let (false, Some((status, body))) = (is_answered(flow), answer) {
         let headers = vec![
             (":status".to_owned(), status.to_string().into_bytes()),
             ("content-type".to_owned(), b"application/json".to_vec()),
         ];
-        flow = shown.show_response(&mut stream, headers, body);
+        flow = stream.read_response(&shown, headers, body);
         is_answered(flow);
     }
     assert!(!stream.on_end(&shown), "the stream goes on after its end");

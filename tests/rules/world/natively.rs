@@ -83,8 +83,8 @@ impl World {
         let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
         let target = self.sent_to(&request.target);
         let shown = FakeStream::new(&request.method, target.as_bytes(), headers, &body);
-        let flow = shown.show_request(&mut stream);
-        shown.answer_calls(&mut stream, |call| self.reply(call));
+        let flow = stream.read_request(&shown);
+        stream.read_replies(&shown, |call| self.reply(call));
         let passed_on = flow == Flow::Continue && shown.answered.borrow().is_none();
         let answer = match passed_on {
             true => self.pass_on(&mut stream, &shown, body),
@@ -122,7 +122,7 @@ impl World {
         let status = (":status".to_owned(), reply.status.to_string().into_bytes());
         let headers = [status].into_iter().chain(reply.headers).collect();
         shown.response_body.replace(Vec::new());
-        let _ = shown.show_response(stream, headers, &reply.body);
+        let _ = stream.read_response(shown, headers, &reply.body);
         if let Some(answer) = shown.answered.take() {
             return answer;
         }

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::http_stream::{HttpRequest, HttpStream};
 use crate::media_type;
 use crate::step::{Call, CallFailure, Progress, Reply, Step, WhenCallerLeaves};
-use crate::stream::{Flow, HttpRequest, HttpStream, Stream};
 
 /// Header fields in their order.
 pub type Headers = Vec<(String, Vec<u8>)>;
@@ -72,40 +72,9 @@ impl FakeStream {
         self.answered.borrow().as_ref().map(|answer| answer.status)
     }
 
-    /// Shows the request to the filter.
-    pub fn show_request(&self, stream: &mut Stream) -> Flow {
-        let size = self.request_body.len();
-        let flow = stream.on_request_headers(self, size == 0);
-        if size > 0 && self.answered.borrow().is_none() {
-            return stream.on_request_body(self, size, true);
-        }
-        flow
-    }
-
-    /// Shows the gateway's answer to the filter, its body in two pieces.
-    pub fn show_response(&self, stream: &mut Stream, headers: Headers, body: &[u8]) -> Flow {
-        self.response_headers.replace(headers);
-        let mut flow = stream.on_response_headers(self, body.is_empty());
-        if !body.is_empty() && self.answered.borrow().is_none() {
-            let (first, _) = body.split_at(body.len() / 2);
-            for (piece, last) in [(first, false), (body, true)] {
-                self.response_body.replace(piece.to_vec());
-                flow = stream.on_response_body(self, piece.len(), last);
-            }
-        }
-        flow
-    }
-
     /// The call that the filter sent last, if nobody has taken it yet.
     pub fn take_call(&self) -> Option<Call> {
         self.called.take()
-    }
-
-    /// Answers the filter's calls until it sends no more.
-    pub fn answer_calls(&self, stream: &mut Stream, mut reply: impl FnMut(&Call) -> Reply) {
-        while let Some(call) = self.take_call() {
-            stream.on_reply(self, reply(&call));
-        }
     }
 }
 

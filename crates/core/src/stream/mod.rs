@@ -6,6 +6,8 @@
 
 mod answering;
 mod merging;
+#[cfg(any(test, feature = "fakes"))]
+mod shown;
 
 use std::cell::LazyCell;
 use std::rc::Rc;

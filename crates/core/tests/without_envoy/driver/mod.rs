@@ -220,7 +220,7 @@ impl Gateway {
     }
 
     fn answer_calls(&self, stream: &mut Stream, shown: &FakeStream) {
-        shown.answer_calls(stream, |call| self.reply(call));
+        stream.read_replies(shown, |call| self.reply(call));
     }
 
     fn reply(&self, call: &Call) -> Reply {
@@ -254,7 +254,7 @@ impl Gateway {
 
     fn begin(&self, request: &Request) -> (Stream, FakeStream, Flow) {
         let (mut stream, shown) = (self.stream(), request.shown());
-        let flow = shown.show_request(&mut stream);
+        let flow = stream.read_request(&shown);
         (stream, shown, flow)
     }
 }

@@ -62,7 +62,7 @@ fn answered(
         ("etag".to_owned(), b"\"theirs\"".to_vec()),
         ("vary".to_owned(), b"origin".to_vec()),
     ];
-    let flow = shown.show_response(&mut stream, before.clone(), body);
+    let flow = stream.read_response(&shown, before.clone(), body);
     assert!(!stream.on_end(&shown));
     if let Some(answer) = shown.answered.take() {
         assert_eq!(flow, Flow::Pause);
