@@ -10,6 +10,8 @@ mod leaving;
 mod order;
 mod page;
 mod refusals;
+#[cfg(feature = "custom-claims")]
+mod scripts;
 mod secrecy;
 mod setting;
 mod time;

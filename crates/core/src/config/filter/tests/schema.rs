@@ -68,15 +68,13 @@ impl Schema {
 fn everything() -> Value {
     let max_stale = "/subject_tokens/authentication/jwt/0/remote_jwks/max_stale";
     let mut value = with(max_stale, json!("1h"));
-    if cfg!(feature = "custom-claims") {
-        value["custom_claims"] = json!({
-            "script": "const getCustomJwtClaims = () => ({})",
-            "environment_variables": {"REGION": "eu"},
-            "on_error": "issue_without",
-            "timeout": "20ms",
-            "memory_limit_bytes": 2_097_152,
-        });
-    }
+    value["custom_claims"] = json!({
+        "script": "const getCustomJwtClaims = () => ({})",
+        "environment_variables": {"REGION": "eu"},
+        "on_error": "issue_without",
+        "timeout": "20ms",
+        "memory_limit_bytes": 2_097_152,
+    });
     value
 }
 
