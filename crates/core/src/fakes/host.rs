@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::EnvoyMap;
@@ -235,4 +236,10 @@ impl Host for FakeHost {
         };
         lines.borrow_mut().push(line.to_owned());
     }
+}
+
+/// A host that draws other random numbers than every earlier host, as every Envoy does.
+pub fn another_envoy() -> Rc<FakeHost> {
+    thread_local!(static ENVOYS: Cell<u64> = const { Cell::new(0) });
+    Rc::new(FakeHost::with_seed(ENVOYS.replace(ENVOYS.get() + 1)))
 }

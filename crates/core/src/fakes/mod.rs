@@ -18,7 +18,7 @@ mod stream;
 
 pub use crypto::CountingCrypto;
 pub use etcd::{Etcd, EtcdWatch, etcd_server, play_in_etcd};
-pub use host::{FakeHost, START};
+pub use host::{FakeHost, START, another_envoy};
 pub use metadata::{jwt_metadata, protobuf_struct, protobuf_value};
 pub use shared_data::EnvoyMap;
 pub use stream::{FakeStream, Headers, Sent, run};

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::fakes::{Etcd, FakeHost, etcd_server, play_in_etcd};
+use impersonation_core::fakes::{Etcd, FakeHost, another_envoy, etcd_server, play_in_etcd};
 use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::state::etcd::RecordKeys;
 use impersonation_core::state::remote::Revision;
@@ -13,8 +13,6 @@ use impersonation_core::state::revocations::{
 };
 use impersonation_core::state::storage::Revocations;
 use impersonation_core::step::{Context, GrpcCall, Task};
-
-use crate::etcd_store::run::another_envoy;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const STALE: Duration = Duration::from_secs(10);

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::fakes::{Etcd, EtcdWatch, FakeHost, etcd_server, play_in_etcd};
+use impersonation_core::fakes::{
+    Etcd, EtcdWatch, FakeHost, another_envoy, etcd_server, play_in_etcd,
+};
 use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::state::etcd::RecordKeys;
 use impersonation_core::state::remote::Revision;
@@ -13,8 +15,6 @@ use impersonation_core::state::revocations::{Impersonation, IssuedAt, Revocation
 use impersonation_core::state::storage::Revocations;
 use impersonation_core::step::{Context, GrpcStatus, StreamAction, StreamEnd, StreamEvent, Task};
 use proptest::prelude::*;
-
-use crate::etcd_store::run::another_envoy;
 
 const STALE: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(250);

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use impersonation_core::fakes::{self, Etcd};
+use impersonation_core::fakes::{self, Etcd, another_envoy};
 pub(crate) use impersonation_core::fakes::{FakeHost, FakeStream, START, Sent};
 use impersonation_core::host::Host;
 use impersonation_core::issuer::{BuiltPage, Service};
@@ -15,8 +15,6 @@ use impersonation_core::jose::NativeCrypto;
 use impersonation_core::step::{Call, GrpcStatus, HttpCall, Reply};
 use impersonation_core::stream::{Flow, Stream};
 use serde_json::Value;
-
-use crate::etcd_store::run::another_envoy;
 
 /// A page of one line, as the build makes it: the beginning of a gzip file with `<p>page</p>` in a
 /// stored block.

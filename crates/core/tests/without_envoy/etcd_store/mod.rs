@@ -11,7 +11,7 @@ pub(crate) mod run;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::fakes::{Etcd, FakeHost, play_in_etcd as play};
+use impersonation_core::fakes::{Etcd, FakeHost, another_envoy, play_in_etcd as play};
 use impersonation_core::host::Host;
 use impersonation_core::metrics;
 use impersonation_core::state::storage::Store;
@@ -19,8 +19,8 @@ use impersonation_core::state::store::Choice;
 use impersonation_core::step::{Call, Step, Task};
 
 use run::{
-    LOST, Outcome, Scenario, another_envoy, begin, begin_cancel, begin_decision,
-    begin_mint_for_review, reply, shared_data, store,
+    LOST, Outcome, Scenario, begin, begin_cancel, begin_decision, begin_mint_for_review, reply,
+    shared_data, store,
 };
 
 fn assert_holds(scenario: Scenario, least: usize) {

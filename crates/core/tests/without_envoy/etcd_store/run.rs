@@ -1,10 +1,9 @@
 //! Actors that share one etcd, and every order in which their calls can arrive, fail or get lost.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::fakes::{self, Etcd, FakeHost, play_in_etcd as play};
+use impersonation_core::fakes::{self, Etcd, FakeHost, another_envoy, play_in_etcd as play};
 use impersonation_core::host::Host;
 use impersonation_core::policy::Bounds;
 use impersonation_core::secret::Secret;
@@ -22,12 +21,6 @@ pub(crate) const LIFETIME: Duration = Duration::from_secs(600);
 
 /// The longest life of an access token.
 const AFTERLIFE: Duration = Duration::from_secs(3600);
-
-/// A host that draws other random numbers than every earlier host, as every Envoy does.
-pub(crate) fn another_envoy() -> Rc<FakeHost> {
-    thread_local!(static ENVOYS: Cell<u64> = const { Cell::new(0) });
-    Rc::new(FakeHost::with_seed(ENVOYS.replace(ENVOYS.get() + 1)))
-}
 
 /// The outcome of an exchange, a mint, or of taking a token back.
 #[derive(Debug, Clone, PartialEq, Eq)]
