@@ -11,7 +11,7 @@ const MAX_LEN: usize = 256;
 
 /// The entry of a stream in the access log at the time of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AccessLogEntry {
+pub enum AccessLogEntry {
     /// The entry will show all that the stream's filter state has then.
     Open,
     /// The entry can still show members of the event, but must not show the event itself.
@@ -22,7 +22,7 @@ pub(crate) enum AccessLogEntry {
 
 /// Writes an event to the log that the operator has chosen. `line` has the event as one line of
 /// JSON, and `members` has what an access log can print of it.
-pub(crate) fn write<'e>(
+pub fn write<'e>(
     log: AuditLog,
     host: &dyn Host,
     request: &dyn HttpRequest,
@@ -45,6 +45,6 @@ pub(crate) fn write<'e>(
 }
 
 /// Returns the beginning of a caller's text, for the audit log.
-pub(crate) fn legible(bytes: &[u8]) -> Cow<'_, str> {
+pub fn legible(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes.get(..MAX_LEN).unwrap_or(bytes))
 }

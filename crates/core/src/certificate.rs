@@ -13,26 +13,26 @@ use std::borrow::Cow;
 use crate::secret::Digest;
 
 /// The header in which proxies forward the certificate of a client.
-pub(crate) const FORWARDED_CERTIFICATE: &str = "x-forwarded-client-cert";
+pub const FORWARDED_CERTIFICATE: &str = "x-forwarded-client-cert";
 
 /// A client's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ClientCertificate {
+pub struct ClientCertificate {
     /// The SHA-256 of the certificate.
-    pub(crate) digest: Digest,
+    pub digest: Digest,
     /// The subject, as Envoy writes it (RFC 2253).
-    pub(crate) subject: Option<String>,
+    pub subject: Option<String>,
     /// The DNS names among the subject's alternative names. Of a connection's certificate Envoy
     /// reports the first only.
-    pub(crate) dns_names: Vec<String>,
+    pub dns_names: Vec<String>,
     /// The URIs among the subject's alternative names. Of a connection's certificate Envoy reports
     /// the first only.
-    pub(crate) uris: Vec<String>,
+    pub uris: Vec<String>,
 }
 
 impl ClientCertificate {
     /// Reads the certificate of the connection. `property` returns a property of the connection.
-    pub(crate) fn of_connection(property: impl Fn(&str) -> Option<Vec<u8>>) -> Option<Self> {
+    pub fn of_connection(property: impl Fn(&str) -> Option<Vec<u8>>) -> Option<Self> {
         let digest = digest_of_connection(&property)?;
         let text = |name| String::from_utf8(property(name)?).ok().filter(|text| !text.is_empty());
         Some(Self {
@@ -45,7 +45,7 @@ impl ClientCertificate {
 
     /// Reads the certificate in `x-forwarded-client-cert`, which must have exactly one element with
     /// exactly one `Hash`.
-    pub(crate) fn of_header(fields: &[Vec<u8>]) -> Option<Self> {
+    pub fn of_header(fields: &[Vec<u8>]) -> Option<Self> {
         let [field] = fields else { return None };
         let mut rest = std::str::from_utf8(field).ok()?;
         let (mut hash, mut subject) = (None, None);

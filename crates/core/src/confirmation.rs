@@ -20,25 +20,25 @@ const CERTIFICATE: &str = "x5t#S256";
 /// The keys that an access token is bound to; none for a bearer token. A token that is bound to two
 /// keys needs both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Confirmation {
+pub struct Confirmation {
     /// The thumbprint of the key that must sign a proof for each request.
-    pub(crate) key: Option<Digest>,
+    pub key: Option<Digest>,
     /// The digest of the certificate that the client must connect with.
-    pub(crate) certificate: Option<Digest>,
+    pub certificate: Option<Digest>,
 }
 
 /// The keys that a request has proved to possess.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Possession {
+pub struct Possession {
     /// The thumbprint of the key that signed a proof for this request.
-    pub(crate) key: Option<Digest>,
+    pub key: Option<Digest>,
     /// The digest of the certificate that the client has connected with.
-    pub(crate) certificate: Option<Digest>,
+    pub certificate: Option<Digest>,
 }
 
 impl Confirmation {
     /// Reads the claim `cnf`; `None` if it demands something that is not understood.
-    pub(crate) fn read(cnf: &Value) -> Option<Self> {
+    pub fn read(cnf: &Value) -> Option<Self> {
         let members = cnf.as_object().filter(|members| !members.is_empty())?;
         let mut confirmation = Self::default();
         for (name, value) in members {
@@ -59,14 +59,14 @@ impl Confirmation {
     }
 
     /// Returns true if the token is bound to a key.
-    pub(crate) const fn is_bound(&self) -> bool {
+    pub const fn is_bound(&self) -> bool {
         self.key.is_some() || self.certificate.is_some()
     }
 }
 
 impl Possession {
     /// Returns true if the request has proved all keys that a token is bound to.
-    pub(crate) fn meets(&self, bound_to: &Confirmation) -> bool {
+    pub fn meets(&self, bound_to: &Confirmation) -> bool {
         let meets = |bound: &Option<Digest>, proved: &Option<Digest>| {
             bound.is_none_or(|bound| proved.is_some_and(|proved| proved.matches(&bound)))
         };

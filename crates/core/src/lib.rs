@@ -10,36 +10,36 @@
 //! exchanges natively.
 
 mod audit;
-mod audit_log;
+pub mod audit_log;
 mod bearer;
-mod browser_session;
-mod certificate;
+pub mod browser_session;
+pub mod certificate;
 pub mod claims;
 mod client;
 pub mod config;
-mod confirmation;
-mod dpop;
+pub mod confirmation;
+pub mod dpop;
 mod events;
 #[cfg(any(test, feature = "fakes"))]
 pub mod fakes;
 pub mod guard;
 pub mod host;
-mod http_stream;
+pub mod http_stream;
 pub mod issuer;
 pub mod jose;
 pub mod media_type;
 pub mod metrics;
 mod notifications;
 pub mod oauth;
-mod one_line;
-mod path;
+pub mod one_line;
+pub mod path;
 pub mod policy;
 pub mod secret;
 pub mod state;
-mod statement;
+pub mod statement;
 pub mod step;
 pub mod stream;
-mod strict_json;
+pub mod strict_json;
 pub mod time;
 pub mod upstream;
 

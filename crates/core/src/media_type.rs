@@ -1,7 +1,7 @@
 //! Media types (RFC 9110 §8.3.1), compared without their parameters.
 
 /// Returns true if there is a `content-type` and its media type is `expected`.
-pub(crate) fn is(content_type: &Option<Vec<u8>>, expected: &str) -> bool {
+pub fn is(content_type: &Option<Vec<u8>>, expected: &str) -> bool {
     content_type
         .as_deref()
         .is_some_and(|value| essence(value).eq_ignore_ascii_case(expected.as_bytes()))
@@ -19,7 +19,7 @@ pub fn is_json(content_type: &[u8]) -> bool {
 /// A form is written in ASCII. The URL standard decodes forms as UTF-8 only, so a `charset` such as
 /// UTF-16 can hide a form from one reader and show it to the next. Readers also disagree on where a
 /// parameter begins, so the function checks everything that could be a `charset`.
-pub(crate) fn is_ascii_based(content_type: &Option<Vec<u8>>) -> bool {
+pub fn is_ascii_based(content_type: &Option<Vec<u8>>) -> bool {
     let content_type = content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
     let content_type = String::from_utf8_lossy(&content_type);
     content_type.split("charset").skip(1).all(|rest| {
@@ -32,7 +32,7 @@ pub(crate) fn is_ascii_based(content_type: &Option<Vec<u8>>) -> bool {
 }
 
 /// Returns true if Envoy may treat a request of this content type as gRPC, and answer it as such.
-pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
+pub fn is_grpc(content_type: &[u8]) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     content_type.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
 }

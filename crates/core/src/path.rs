@@ -34,7 +34,7 @@ impl<'p> NormalPath<'p> {
 }
 
 /// Returns the path of a request target, without the query.
-pub(crate) fn without_query(target: &[u8]) -> &[u8] {
+pub fn without_query(target: &[u8]) -> &[u8] {
     target.split(|byte| *byte == b'?').next().unwrap_or_default()
 }
 

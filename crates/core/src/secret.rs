@@ -30,7 +30,7 @@ impl<T> fmt::Debug for Secret<T> {
 }
 
 /// The `Debug` form of bytes that may hold a secret: their number.
-pub(crate) fn redacted(bytes: &[u8]) -> impl fmt::Debug + use<> {
+pub fn redacted(bytes: &[u8]) -> impl fmt::Debug + use<> {
     let len = bytes.len();
     fmt::from_fn(move |formatter| write!(formatter, "[{len} bytes redacted]"))
 }

@@ -326,13 +326,13 @@ impl Context {
 
     /// Sends a call that may change something, and waits for its reply. The task goes on with the
     /// reply even if its caller has left.
-    pub(crate) fn call_to_the_end(&self, call: Call) -> impl Future<Output = Reply> + use<> {
+    pub fn call_to_the_end(&self, call: Call) -> impl Future<Output = Reply> + use<> {
         self.wait_for(call, WhenCallerLeaves::GoOn)
     }
 
     /// Ends the task here if its caller has left. Await it before every action that cannot be
     /// undone.
-    pub(crate) fn still_wanted(&self) -> impl Future<Output = ()> + use<> {
+    pub fn still_wanted(&self) -> impl Future<Output = ()> + use<> {
         let shared = Rc::clone(&self.shared);
         poll_fn(
             move |_| if shared.borrow().caller_has_left { Poll::Pending } else { Poll::Ready(()) },

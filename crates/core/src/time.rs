@@ -25,7 +25,7 @@ impl UnixTime {
 
     /// Converts from a `NumericDate`, which may have a fraction (RFC 7519 §2). Times before the
     /// epoch or beyond the range are clamped.
-    pub(crate) fn from_numeric_date(date: f64) -> Self {
+    pub fn from_numeric_date(date: f64) -> Self {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamps")]
         Self((date * 1000.0) as u64)
     }
@@ -92,20 +92,20 @@ impl UnixTime {
 
     /// Returns true if this time is too far ahead to have been recorded by the clock as it is now:
     /// the clock has been set back.
-    pub(crate) fn is_ahead_of(self, now: Self) -> bool {
+    pub fn is_ahead_of(self, now: Self) -> bool {
         self > now.at_the_latest()
     }
 
     /// Returns the latest time that a clock like this one can have recorded. Later times are
     /// [ahead](Self::is_ahead_of).
-    pub(crate) fn at_the_latest(self) -> Self {
+    pub fn at_the_latest(self) -> Self {
         self.after(SLACK)
     }
 
     /// Returns true if less than `duration` has passed since this time was recorded. A time that
     /// lies [ahead](Self::is_ahead_of) never counts as recent, because it says nothing about its
     /// age.
-    pub(crate) fn is_within(self, duration: Duration, now: Self) -> bool {
+    pub fn is_within(self, duration: Duration, now: Self) -> bool {
         !self.is_ahead_of(now) && now < self.after(duration)
     }
 }

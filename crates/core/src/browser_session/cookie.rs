@@ -8,18 +8,18 @@ pub(crate) const COOKIE: &str = "__Host-impersonation";
 
 /// The longest access token, in bytes. A browser drops a cookie of which name and value have more
 /// than 4096 bytes, and tells nobody.
-pub(crate) const LONGEST_TOKEN: usize = 4096 - COOKIE.len();
+pub const LONGEST_TOKEN: usize = 4096 - COOKIE.len();
 
 /// The attributes of the cookie, before its lifetime in seconds.
 const ATTRIBUTES: &str = "Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age";
 
 /// Returns the value of `set-cookie` that keeps a token for so many seconds.
-pub(crate) fn holding(token: &str, lifetime: u64) -> String {
+pub fn holding(token: &str, lifetime: u64) -> String {
     format!("{COOKIE}={token}; {ATTRIBUTES}={lifetime}")
 }
 
 /// Returns the value of `set-cookie` that takes the token away.
-pub(crate) fn expired() -> String {
+pub fn expired() -> String {
     holding("", 0)
 }
 

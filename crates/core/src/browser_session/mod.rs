@@ -15,12 +15,12 @@ mod cookie;
 
 use cookie::{is_token, pairs, value};
 
-pub(crate) use cookie::{LONGEST_TOKEN, expired, holding};
+pub use cookie::{LONGEST_TOKEN, expired, holding};
 
 /// The header fields that decide about a request of a browser session. A field that comes twice is
 /// one with a comma between, and equals no good value.
 #[derive(Clone, Default)]
-pub(crate) struct SessionFields {
+pub struct SessionFields {
     authority: Option<Vec<u8>>,
     scheme: Option<Vec<u8>>,
     origin: Option<Vec<u8>>,
@@ -32,7 +32,7 @@ pub(crate) struct SessionFields {
 
 impl SessionFields {
     /// Keeps a header field if it decides.
-    pub(crate) fn see(&mut self, name: &[u8], value: &[u8]) {
+    pub fn see(&mut self, name: &[u8], value: &[u8]) {
         let (field, between) = match name {
             b":authority" => (&mut self.authority, ", "),
             b":scheme" => (&mut self.scheme, ", "),
@@ -52,13 +52,13 @@ impl SessionFields {
 
     /// Returns the part of the host before `domain`; `None` if the host is not below the domain. A
     /// session's host has one label there: the id of the impersonation.
-    pub(crate) fn label(&self, domain: &str) -> Option<&str> {
+    pub fn label(&self, domain: &str) -> Option<&str> {
         label(self.authority.as_deref()?, domain)
     }
 
     /// Returns true if a page of the session's own host caused the request. `method` is `CONNECT`
     /// for the handshake of a WebSocket.
-    pub(crate) fn is_same_origin(&self, method: &[u8]) -> bool {
+    pub fn is_same_origin(&self, method: &[u8]) -> bool {
         match (&self.fetch_site, &self.origin) {
             // `none`: a person typed the address, or chose it from the bookmarks.
             (Some(site), _) => matches!(&**site, b"same-origin" | b"none"),
@@ -68,7 +68,7 @@ impl SessionFields {
     }
 
     /// Returns true if a page of one of these origins navigates to this request, in a tab.
-    pub(crate) fn navigates_from(&self, origins: &[String]) -> bool {
+    pub fn navigates_from(&self, origins: &[String]) -> bool {
         let from = |origin: &[u8]| origins.iter().any(|one| one.as_bytes() == origin);
         let is = |field: &Option<Vec<u8>>, good: &str| {
             field.as_ref().is_none_or(|field| field == good.as_bytes())
@@ -79,7 +79,7 @@ impl SessionFields {
     }
 
     /// Returns the access token in the cookie; `None` if there is none, or more than one.
-    pub(crate) fn token(&self) -> Option<&str> {
+    pub fn token(&self) -> Option<&str> {
         let mut tokens = pairs(self.cookie.as_deref()?).filter(|pair| is_token(pair));
         let token = tokens.next()?;
         if tokens.next().is_some() {
@@ -118,7 +118,7 @@ impl SessionFields {
 }
 
 /// Returns the part of a host before `domain`; `None` if the host is not below the domain.
-pub(crate) fn label<'a>(authority: &'a [u8], domain: &str) -> Option<&'a str> {
+pub fn label<'a>(authority: &'a [u8], domain: &str) -> Option<&'a str> {
     let host = str::from_utf8(without_port(authority)).ok()?;
     let label = host.strip_suffix(domain)?.strip_suffix('.')?;
     (!label.is_empty()).then_some(label)
@@ -132,7 +132,7 @@ fn without_port(authority: &[u8]) -> &[u8] {
 
 /// Returns true if a session may begin at this address: a path of the session's own host, with a
 /// query or without, that no browser reads as the address of another host.
-pub(crate) fn is_landing(address: &str) -> bool {
+pub fn is_landing(address: &str) -> bool {
     // A browser reads `\` as `/`, and leaves out tabs and line breaks.
     address.starts_with('/')
         && !address.starts_with("//")

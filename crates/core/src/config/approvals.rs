@@ -10,33 +10,33 @@ use super::subject_tokens::{ContextMember, ProtectedUser};
 use super::verification::{Authentication, Operators, Verification};
 
 /// The most people who must approve one impersonation.
-pub(crate) const MOST_APPROVALS: u64 = 5;
+pub const MOST_APPROVALS: u64 = 5;
 
 /// Which mints need the approval of other people, and who may approve.
 #[derive(Debug)]
-pub(crate) struct Approvals {
+pub struct Approvals {
     /// How approvers and users are verified.
-    pub(crate) authentication: Verification,
+    pub authentication: Verification,
     /// The number of people who must approve each mint.
     pub(crate) required: u8,
     /// Users whose impersonation at least one person must approve.
     protected_users: Vec<UserPattern>,
     /// How long a subject token can wait and be exchanged.
-    pub(crate) lifetime: Duration,
+    pub lifetime: Duration,
     /// How a mint goes without approval; `None` if none may.
-    pub(crate) break_glass: Option<BreakGlass>,
+    pub break_glass: Option<BreakGlass>,
 }
 
 /// How a mint goes without approval.
 #[derive(Debug)]
-pub(crate) struct BreakGlass {
+pub struct BreakGlass {
     /// The members that the context must have, beside those of every mint.
-    pub(crate) rules: Rules,
+    pub rules: Rules,
 }
 
 impl Approvals {
     /// Returns how many people must approve the impersonation of this user.
-    pub(crate) fn required_for(&self, user_id: &str) -> u8 {
+    pub fn required_for(&self, user_id: &str) -> u8 {
         let is_protected = self.protected_users.iter().any(|pattern| pattern.matches(user_id));
         self.required.max(u8::from(is_protected))
     }

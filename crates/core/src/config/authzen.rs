@@ -8,11 +8,11 @@ use crate::secret::Secret;
 
 /// The policy decision point that decides about mints.
 #[derive(Debug)]
-pub(crate) struct DecisionPoint {
+pub struct DecisionPoint {
     /// The address of its Access Evaluation API.
-    pub(crate) http_uri: HttpUri,
+    pub http_uri: HttpUri,
     /// The `Authorization` header of each request; `None` for none.
-    pub(crate) authorization: Option<Secret<String>>,
+    pub authorization: Option<Secret<String>>,
 }
 
 section! {

@@ -36,7 +36,7 @@ impl TokenBinding {
 
 /// Where a client's certificate is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CertificateSource {
+pub enum CertificateSource {
     /// In the handshake of the connection to Envoy.
     Connection,
     /// In the header `x-forwarded-client-cert`, which a proxy in front writes.
@@ -63,7 +63,7 @@ pub enum CertificateUse {
 
 /// When a proof must have a nonce of the filter's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NonceRule {
+pub enum NonceRule {
     /// Always.
     Required,
 }
@@ -76,11 +76,11 @@ section! {
     /// Proofs of possession (DPoP, RFC 9449). If this member is given, the filter reads proofs even
     /// if no client and no resource asks for them: a valid proof binds the access token.
     #[derive(Debug)]
-    pub(crate) struct Dpop {
+    pub struct Dpop {
         /// `required`: a proof needs a nonce of the filter's, which the refusal of the first proof
         /// contains. So no proof can be made in advance. A nonce is good at each Envoy with the
         /// same signing keys.
-        pub(crate) nonce: OneOf<NonceRule> as Option<NonceRule> => "a proof is good for 60 s by its `iat`",
+        pub nonce: OneOf<NonceRule> as Option<NonceRule> => "a proof is good for 60 s by its `iat`",
     }
 }
 
@@ -121,7 +121,7 @@ impl Refined for NonceSecret {
 
 /// The source of the guard's nonces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum GuardNonces {
+pub enum GuardNonces {
     /// The workers of one Envoy share a random key.
     OfThisEnvoy,
     /// The key of every Envoy with the operator's secret.

@@ -24,7 +24,7 @@ pub struct BrowserSessions {
     /// The domain below which each session has a host.
     pub domain: String,
     /// The origins whose pages may begin a session.
-    pub(crate) begin_from: Vec<String>,
+    pub begin_from: Vec<String>,
     /// The address to which a tab goes when its session has ended.
     pub ended: String,
     /// The resource of a session's access token.
@@ -32,7 +32,7 @@ pub struct BrowserSessions {
     /// True if agents are told that they can only read.
     pub read_only: bool,
     /// The address on the session's host of its first page.
-    pub(crate) landing: String,
+    pub landing: String,
 }
 
 section! {

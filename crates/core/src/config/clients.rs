@@ -106,7 +106,7 @@ impl ClientAuthentication {
 
 /// The name in the certificate of a client (RFC 8705 §2.1.2).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CertificateName {
+pub enum CertificateName {
     /// A DNS name among the alternative names of the subject.
     Dns(String),
     /// A URI among the alternative names of the subject.
@@ -155,7 +155,7 @@ pub struct Client {
     /// The keys with which the client signs assertions, or its certificates.
     pub keys: Option<Jwks>,
     /// The name in the client's certificate.
-    pub(crate) certificate_name: Option<CertificateName>,
+    pub certificate_name: Option<CertificateName>,
     /// The kind of key that its access tokens must be bound to; `None` if they need not be bound.
     pub token_binding: Option<TokenBinding>,
     /// The resources that the client may ask for; `None` for all.
@@ -171,7 +171,7 @@ impl Client {
     }
 
     /// Returns true if the client may authenticate by this method.
-    pub(crate) fn authenticates_by(&self, method: ClientAuthentication) -> bool {
+    pub fn authenticates_by(&self, method: ClientAuthentication) -> bool {
         self.authentication.contains(&method)
     }
 
@@ -181,7 +181,7 @@ impl Client {
     }
 
     /// Returns true if the client may authenticate by its TLS certificate.
-    pub(crate) fn connects_by_certificate(&self) -> bool {
+    pub fn connects_by_certificate(&self) -> bool {
         self.authentication.iter().any(|method| method.needs_certificate())
     }
 

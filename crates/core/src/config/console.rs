@@ -7,13 +7,13 @@ use super::section::{Raw, Refined, section};
 
 /// How people sign in to the page of live impersonations.
 #[derive(Debug)]
-pub(crate) struct Console {
+pub struct Console {
     /// The client as which they sign in.
-    pub(crate) client_id: String,
+    pub client_id: String,
     /// The scopes that the sign-in asks for.
-    pub(crate) scopes: Vec<String>,
+    pub scopes: Vec<String>,
     /// The `resource` of the sign-in (RFC 8707), if the identity provider needs one.
-    pub(crate) resource: Option<String>,
+    pub resource: Option<String>,
 }
 
 section! {

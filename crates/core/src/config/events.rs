@@ -19,7 +19,7 @@ use super::describe::{Described, Descriptions};
 
 /// A sender of events, and what its events must say.
 #[derive(Debug)]
-pub(crate) struct EventSender {
+pub struct EventSender {
     /// `iss`, compared exactly.
     pub issuer: String,
     /// The prefix of each name that the sender gives in its own right. `None` for no prefix, if the
@@ -29,7 +29,7 @@ pub(crate) struct EventSender {
     pub audiences: Vec<String>,
     /// The SHA-256 of each `Authorization` header that the sender may send; `None` if it needs
     /// none.
-    pub(crate) authorization_digests: Option<Vec<Digest>>,
+    pub authorization_digests: Option<Vec<Digest>>,
     /// The sender's keys.
     pub keys: Jwks,
 }

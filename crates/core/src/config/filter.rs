@@ -53,9 +53,9 @@ pub struct Config {
     /// The store of the subject tokens.
     pub store: StoreSettings,
     /// The lifetime of an access token whose resource sets none.
-    pub(crate) access_token_lifetime: Duration,
+    pub access_token_lifetime: Duration,
     /// `typ` of an access token whose resource sets none.
-    pub(crate) access_token_type: AccessTokenType,
+    pub access_token_type: AccessTokenType,
     /// The settings by which acting users are verified.
     pub actor_tokens: ActorTokens,
     /// The clients by `client_id`.
@@ -65,35 +65,35 @@ pub struct Config {
     /// The operator's function that adds claims, if there is one.
     pub custom_claims: Option<CustomClaimsSettings>,
     /// The operator's function that decides about mints, if there is one.
-    pub(crate) authorize_subject_token: Option<AuthorizeSubjectToken>,
+    pub authorize_subject_token: Option<AuthorizeSubjectToken>,
     /// The operators who may list and end impersonations, and the capacity of the list.
     pub impersonations: Impersonations,
     /// Which mints need the approval of other people; `None` if none does.
-    pub(crate) approvals: Option<Approvals>,
+    pub approvals: Option<Approvals>,
     /// The policy decision point that decides about mints, if there is one.
-    pub(crate) decision_point: Option<DecisionPoint>,
+    pub decision_point: Option<DecisionPoint>,
     /// The hooks that are told what happens to impersonations.
-    pub(crate) hooks: Vec<Rc<Hook>>,
+    pub hooks: Vec<Rc<Hook>>,
     /// How people sign in to the page of live impersonations; `None` if there is no page.
-    pub(crate) console: Option<Console>,
+    pub console: Option<Console>,
     /// The browser sessions; `None` if there are none.
     pub browser_sessions: Option<BrowserSessions>,
     /// The source of the key set and the discovery document.
     pub documents: DocumentSource,
     /// The source of the documents that stand in while the gateway fails; `None` if none does.
-    pub(crate) stand_ins: Option<StandInSource>,
+    pub stand_ins: Option<StandInSource>,
     /// The outcome of an exchange whose subject token is not one of this filter's.
-    pub(crate) foreign_subject_tokens: ForeignSubjectTokens,
+    pub foreign_subject_tokens: ForeignSubjectTokens,
     /// The profile that the configuration keeps to.
-    pub(crate) profile: Option<Profile>,
+    pub profile: Option<Profile>,
     /// How proofs of possession are checked; `None` if the filter reads none.
-    pub(crate) dpop: Option<Dpop>,
+    pub dpop: Option<Dpop>,
     /// Keys that make the nonces of proofs: one for each private signing key, in the same order.
-    pub(crate) nonce_keys: Vec<Secret<[u8; 16]>>,
+    pub nonce_keys: Vec<Secret<[u8; 16]>>,
     /// Where client certificates are read; `None` if the filter reads none.
-    pub(crate) certificates: Option<CertificateSource>,
+    pub certificates: Option<CertificateSource>,
     /// If true, audit lines have the free-form context.
-    pub(crate) audit_context: bool,
+    pub audit_context: bool,
     /// The places to which audit events are written.
     pub audit_log: AuditLog,
     /// Settings that work but are probably not intended.
@@ -102,7 +102,7 @@ pub struct Config {
 
 /// The outcome of an exchange whose subject token is not one of this filter's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ForeignSubjectTokens {
+pub enum ForeignSubjectTokens {
     /// The exchange is refused.
     Refuse,
     /// The request goes on to the identity gateway.
@@ -130,11 +130,11 @@ impl Words for DocumentSource {
 
 /// The source of the documents that stand in while the gateway fails.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct StandInSource {
+pub struct StandInSource {
     /// The gateway's Envoy cluster.
-    pub(crate) cluster: Rc<str>,
+    pub cluster: Rc<str>,
     /// The origins that endpoints of a discovery document may have, besides the issuer's.
-    pub(crate) origins: Vec<String>,
+    pub origins: Vec<String>,
 }
 
 section! {
@@ -466,7 +466,7 @@ impl Config {
 
     /// Returns true if a rule looks at the class of an actor's sign-in, and true if one looks at
     /// its time.
-    pub(crate) fn asks_for_sign_in(&self) -> (bool, bool) {
+    pub fn asks_for_sign_in(&self) -> (bool, bool) {
         let of_resources = self.resources.values().map(|resource| &resource.actor_sign_in);
         let rules = || of_resources.clone().chain([&self.actor_tokens.sign_in]);
         (
@@ -496,14 +496,14 @@ impl Config {
     }
 
     /// Returns true if access tokens may be bound to client certificates.
-    pub(crate) fn binds_to_certificates(&self) -> bool {
+    pub fn binds_to_certificates(&self) -> bool {
         let of_clients = self.clients.values().filter_map(|client| client.token_binding);
         let of_resources = self.resources.values().filter_map(|resource| resource.token_binding);
         of_clients.chain(of_resources).any(TokenBinding::allows_certificate)
     }
 
     /// Returns true if access tokens may be bound to keys.
-    pub(crate) const fn binds_tokens(&self) -> bool {
+    pub const fn binds_tokens(&self) -> bool {
         self.dpop.is_some() || self.certificates.is_some()
     }
 

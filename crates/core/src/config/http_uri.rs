@@ -30,7 +30,7 @@ pub struct HttpUri {
 }
 
 /// Placeholder for the user in the URL of [`UserLookup`](super::UserLookup).
-pub(crate) const USER_ID_PLACEHOLDER: &str = "{userId}";
+pub const USER_ID_PLACEHOLDER: &str = "{userId}";
 
 section! {
     /// The address of an upstream, as in Envoy's `HttpUri`.

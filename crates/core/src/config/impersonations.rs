@@ -25,9 +25,9 @@ pub struct Impersonations {
     /// The members of a mint's context that are listed.
     pub context: Vec<String>,
     /// The identity gateways whose logout tokens end impersonations.
-    pub(crate) back_channel_logout: Vec<EventSender>,
+    pub back_channel_logout: Vec<EventSender>,
     /// The transmitters whose security events end impersonations.
-    pub(crate) security_events: Vec<EventSender>,
+    pub security_events: Vec<EventSender>,
 }
 
 impl Impersonations {

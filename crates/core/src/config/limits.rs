@@ -4,10 +4,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// The longest `lifetime` of subject tokens that a configuration can have.
-pub(crate) const LONGEST_SUBJECT_TOKEN_LIFETIME: Duration = LONGEST_LIFETIME;
+pub const LONGEST_SUBJECT_TOKEN_LIFETIME: Duration = LONGEST_LIFETIME;
 
 /// The longest `lifetime` of access tokens that a configuration can have, for any resource.
-pub(crate) const LONGEST_ACCESS_TOKEN_LIFETIME: Duration = LONGEST_LIFETIME;
+pub const LONGEST_ACCESS_TOKEN_LIFETIME: Duration = LONGEST_LIFETIME;
 
 /// The longest lifetime of any token.
 pub(super) const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 3600);

@@ -57,27 +57,26 @@ pub use source::is_no_secret;
 pub use store::StoreSettings;
 pub use wire::decode;
 
-pub(crate) use approvals::{BreakGlass, MOST_APPROVALS};
+pub use approvals::{BreakGlass, MOST_APPROVALS};
 pub(crate) use audit::AuditLog;
-pub(crate) use authzen::DecisionPoint;
-pub(crate) use binding::{CertificateSource, GuardNonces, NonceRule, TokenBinding};
-#[cfg(test)]
-pub(crate) use clients::ClientType;
-pub(crate) use clients::{CertificateName, Client, ClientAuthentication};
-pub(crate) use events::EventSender;
-pub(crate) use filter::{DocumentSource, ForeignSubjectTokens};
-pub(crate) use functions::{AuthorizeSubjectToken, CustomClaimsSettings, OnError};
+pub use authzen::DecisionPoint;
+pub use binding::{CertificateSource, GuardNonces, NonceRule, TokenBinding};
+pub use clients::ClientType;
+pub use clients::{CertificateName, Client, ClientAuthentication};
+pub use events::EventSender;
+pub use filter::{DocumentSource, ForeignSubjectTokens};
+pub use functions::{AuthorizeSubjectToken, CustomClaimsSettings, OnError};
 pub(crate) use guard::GuardHeaders;
-pub(crate) use http_uri::{HttpUri, USER_ID_PLACEHOLDER};
-pub(crate) use limits::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
-pub(crate) use node::Problem;
-pub(crate) use notifications::{Happening, Hook};
-pub(crate) use profile::Profile;
-pub(crate) use resources::Resource;
-pub(crate) use rules::{MintRate, Rules};
-pub(crate) use signing_keys::SigningJwk;
-pub(crate) use subject_tokens::{OnReplay, UserLookup};
-pub(crate) use verification::{
+pub use http_uri::{HttpUri, USER_ID_PLACEHOLDER};
+pub use limits::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
+pub use node::Problem;
+pub use notifications::{Happening, Hook};
+pub use profile::Profile;
+pub use resources::Resource;
+pub use rules::{MintRate, Rules};
+pub use signing_keys::SigningJwk;
+pub use subject_tokens::{OnReplay, UserLookup};
+pub use verification::{
     Introspection, Jwks, JwtIssuer, RemoteJwks, SignInRules, TokenRules, Userinfo, Verification,
 };
 pub(crate) use wire::WireError;

@@ -15,7 +15,7 @@ use super::describe::{Described, Descriptions};
 
 /// An event in the life of an impersonation that a hook can ask to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Happening {
+pub enum Happening {
     /// A subject token waits for a decision.
     ApprovalRequested,
     /// A person has approved, or the user has consented.
@@ -43,21 +43,21 @@ impl Words for Happening {
 
 /// A hook that is told what happens.
 #[derive(Debug)]
-pub(crate) struct Hook {
+pub struct Hook {
     /// The address of the hook.
-    pub(crate) http_uri: HttpUri,
+    pub http_uri: HttpUri,
     /// The events that the hook is told; `None` for all.
     events: Option<Vec<Happening>>,
     /// True if what the hook cannot be told does not happen.
-    pub(crate) required: bool,
+    pub required: bool,
     /// The key of the signatures.
-    pub(crate) secret: Secret<Vec<u8>>,
+    pub secret: Secret<Vec<u8>>,
 }
 
 impl Hook {
     /// A hook that is told everything.
-    #[cfg(test)]
-    pub(crate) fn for_tests(required: bool) -> Self {
+    #[cfg(any(test, feature = "fakes"))]
+    pub fn for_tests(required: bool) -> Self {
         let http_uri = HttpUri {
             cluster: "hooks".into(),
             scheme: "https".into(),
@@ -69,7 +69,7 @@ impl Hook {
     }
 
     /// Returns true if the hook is told of this.
-    pub(crate) fn wants(&self, happening: Happening) -> bool {
+    pub fn wants(&self, happening: Happening) -> bool {
         self.events.as_ref().is_none_or(|events| events.contains(&happening))
     }
 }

@@ -78,30 +78,30 @@ pub struct Paths {
     /// Mints subject tokens. Each token has its own path below.
     pub subject_tokens: String,
     /// Lists impersonations. Each impersonation has its own path below, and so have revocations.
-    pub(crate) impersonations: String,
+    pub impersonations: String,
     /// Lists what waits for a decision, if anybody may decide. Each has its own path below.
-    pub(crate) approvals: Option<String>,
+    pub approvals: Option<String>,
     /// Receives logout tokens, if anybody may send them.
-    pub(crate) back_channel_logout: Option<String>,
+    pub back_channel_logout: Option<String>,
     /// Receives security events, if anybody may send them.
-    pub(crate) security_events: Option<String>,
+    pub security_events: Option<String>,
     /// The page of live impersonations, if it is configured.
-    pub(crate) console: Option<String>,
+    pub console: Option<String>,
     /// The beginning of the paths on the hosts of browser sessions, if there are any. `base_path`
     /// does not stand before it.
-    pub(crate) browser_sessions: Option<&'static str>,
+    pub browser_sessions: Option<&'static str>,
     /// The token endpoint.
     pub token: String,
     /// The revocation endpoint (RFC 7009).
-    pub(crate) revocation: String,
+    pub revocation: String,
     /// The introspection endpoint (RFC 7662).
-    pub(crate) introspection: String,
+    pub introspection: String,
     /// The key set.
     pub jwks: String,
     /// The provider's metadata (OpenID Connect Discovery §4).
-    pub(crate) discovery: String,
+    pub discovery: String,
     /// The provider's metadata (RFC 8414 §3).
-    pub(crate) oauth_discovery: Option<String>,
+    pub oauth_discovery: Option<String>,
 }
 
 impl Paths {

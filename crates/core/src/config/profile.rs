@@ -11,7 +11,7 @@ use crate::jose::{Algorithm, PublishedKey};
 
 /// A profile that forbids what is not secure enough for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Profile {
+pub enum Profile {
     /// FAPI 2.0 Security Profile.
     Fapi2,
 }
@@ -23,7 +23,7 @@ impl Words for Profile {
 impl Profile {
     /// Returns true if the profile forbids JWTs with this algorithm (FAPI 2.0 Security Profile
     /// §5.4.1).
-    pub(crate) const fn forbids(self, algorithm: Algorithm) -> bool {
+    pub const fn forbids(self, algorithm: Algorithm) -> bool {
         match self {
             Self::Fapi2 => !matches!(
                 algorithm,

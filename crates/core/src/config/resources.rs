@@ -27,7 +27,7 @@ pub struct Resource {
     /// `typ` of its access tokens; `None` for the default of all resources.
     pub access_token_type: Option<AccessTokenType>,
     /// How an actor must have signed in, in addition to the rules for all resources.
-    pub(crate) actor_sign_in: SignInRules,
+    pub actor_sign_in: SignInRules,
     /// The kind of key that its access tokens must be bound to; `None` if they need not be bound.
     pub token_binding: Option<TokenBinding>,
 }

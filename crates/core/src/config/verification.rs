@@ -482,34 +482,34 @@ pub struct ActorTokens {
     /// How actor tokens are verified.
     pub verification: Verification,
     /// How the actors of all resources must have signed in.
-    pub(crate) sign_in: SignInRules,
+    pub sign_in: SignInRules,
     /// How long ago an actor token may have been issued, if events are received.
-    pub(crate) max_lifetime: Duration,
+    pub max_lifetime: Duration,
 }
 
 /// How an actor must have signed in (RFC 9470).
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct SignInRules {
+pub struct SignInRules {
     /// One of these must be `acr`; `None` for any.
-    pub(crate) acr_values: Option<Vec<String>>,
+    pub acr_values: Option<Vec<String>>,
     /// The most time since `auth_time`; `None` for any.
-    pub(crate) max_age: Option<Duration>,
+    pub max_age: Option<Duration>,
 }
 
 impl SignInRules {
     /// Returns true if any sign-in will do.
-    pub(crate) const fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.acr_values.is_none() && self.max_age.is_none()
     }
 
     /// Returns true if a sign-in in this class will do.
-    pub(crate) fn allows_acr(&self, acr: Option<&str>) -> bool {
+    pub fn allows_acr(&self, acr: Option<&str>) -> bool {
         let is_listed = |values: &Vec<String>| values.iter().any(|value| Some(&**value) == acr);
         self.acr_values.as_ref().is_none_or(is_listed)
     }
 
     /// Returns true if a sign-in at this time will do.
-    pub(crate) fn allows_auth_time(&self, auth_time: Option<UnixTime>, now: UnixTime) -> bool {
+    pub fn allows_auth_time(&self, auth_time: Option<UnixTime>, now: UnixTime) -> bool {
         let is_recent = |max_age| auth_time.is_some_and(|time| now <= time.after(max_age));
         self.max_age.is_none_or(is_recent)
     }

@@ -11,7 +11,7 @@ use crate::jose::{
 };
 
 /// Verifies the signatures of proofs by the keys that they name.
-pub(crate) trait ProofKeys {
+pub trait ProofKeys {
     /// The algorithms that a proof may be signed with.
     fn algorithms(&self) -> &'static [Algorithm];
 
@@ -26,17 +26,14 @@ pub(crate) trait ProofKeys {
 }
 
 /// Keys of every kind. The host verifies where it can.
-pub(crate) struct AllKeys {
+pub struct AllKeys {
     algorithms: &'static [Algorithm],
     crypto: Option<Rc<TestedCrypto>>,
 }
 
 impl AllKeys {
     /// Accepts these algorithms.
-    pub(crate) const fn new(
-        algorithms: &'static [Algorithm],
-        crypto: Option<Rc<TestedCrypto>>,
-    ) -> Self {
+    pub const fn new(algorithms: &'static [Algorithm], crypto: Option<Rc<TestedCrypto>>) -> Self {
         Self { algorithms, crypto }
     }
 }
@@ -63,7 +60,7 @@ impl ProofKeys for AllKeys {
 }
 
 /// Keys of the curves that the host verifies.
-pub(crate) struct KeysOfHost(pub(crate) Box<dyn NativeCrypto>);
+pub struct KeysOfHost(pub(crate) Box<dyn NativeCrypto>);
 
 impl ProofKeys for KeysOfHost {
     fn algorithms(&self) -> &'static [Algorithm] {

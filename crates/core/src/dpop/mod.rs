@@ -16,10 +16,10 @@ mod nonce;
 mod proof;
 mod target;
 
-pub(crate) use keys::{AllKeys, KeysOfHost};
-pub(crate) use nonce::Nonces;
-pub(crate) use proof::{ProofError, UnverifiedProof};
-pub(crate) use target::RequestOrigin;
+pub use keys::{AllKeys, KeysOfHost};
+pub use nonce::Nonces;
+pub use proof::{ProofError, UnverifiedProof};
+pub use target::RequestOrigin;
 
 use self::keys::ProofKeys;
 use crate::jose::Algorithm;
@@ -27,14 +27,14 @@ use crate::state::shared_data::SeenOnce;
 
 /// The algorithms of proofs at the filter. PKCS #1 v1.5 is left out: no client needs it for a new
 /// protocol.
-pub(crate) const ALGORITHMS: &[Algorithm] =
+pub const ALGORITHMS: &[Algorithm] =
     &[Algorithm::Es256, Algorithm::Es384, Algorithm::EdDsa, Algorithm::Ed25519, Algorithm::Ps256];
 
 /// The number of buckets of the memory of `jti`s: room for 524 288 proofs in 12 MiB.
 const BUCKETS: u32 = 8192;
 
 /// How proofs are checked at one service.
-pub(crate) struct Proofs {
+pub struct Proofs {
     origin: RequestOrigin,
     keys: Box<dyn ProofKeys>,
     nonces: Option<Nonces>,
@@ -43,21 +43,21 @@ pub(crate) struct Proofs {
 
 /// A request for which a proof is presented.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Presented<'r> {
+pub struct Presented<'r> {
     /// The values of the header fields named `DPoP`.
-    pub(crate) fields: &'r [Vec<u8>],
+    pub fields: &'r [Vec<u8>],
     /// The method.
-    pub(crate) method: &'r [u8],
+    pub method: &'r [u8],
     /// The path, without the query.
-    pub(crate) path: &'r [u8],
+    pub path: &'r [u8],
     /// The access token that the request presents in its `Authorization` header.
-    pub(crate) token: Option<&'r str>,
+    pub token: Option<&'r str>,
 }
 
 impl Proofs {
     /// Checks proofs for addresses of `origin`. `kind` keeps the memories of several users of one
     /// service apart.
-    pub(crate) fn new(
+    pub fn new(
         origin: RequestOrigin,
         keys: impl ProofKeys + 'static,
         nonces: Option<Nonces>,
@@ -68,12 +68,12 @@ impl Proofs {
     }
 
     /// The algorithms that a proof may be signed with.
-    pub(crate) fn algorithms(&self) -> &'static [Algorithm] {
+    pub fn algorithms(&self) -> &'static [Algorithm] {
         self.keys.algorithms()
     }
 
     /// The value of `algs` in a challenge (RFC 9449 §7.1).
-    pub(crate) fn algorithm_names(&self) -> String {
+    pub fn algorithm_names(&self) -> String {
         let names: Vec<_> = self.algorithms().iter().map(|algorithm| algorithm.name()).collect();
         names.join(" ")
     }

@@ -27,7 +27,7 @@ pub(super) const LONGEST: Duration = Duration::from_secs(180);
 
 /// The keys that make and accept nonces.
 #[derive(Debug)]
-pub(crate) enum Nonces {
+pub enum Nonces {
     /// The first key makes nonces, and each accepts them.
     Of(Vec<Secret<[u8; 16]>>),
     /// A random key that the workers of one Envoy share.

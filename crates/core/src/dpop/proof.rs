@@ -36,7 +36,7 @@ const PRIVATE: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
 
 /// Why a proof is refused. The check of RFC 9449 §4.3 is in brackets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ProofError {
+pub enum ProofError {
     /// There is no proof.
     #[error("no proof")]
     Missing,
@@ -92,7 +92,7 @@ pub(crate) enum ProofError {
 
 impl ProofError {
     /// The check that failed, as a name for metrics.
-    pub(crate) const fn reason(&self) -> &'static str {
+    pub const fn reason(&self) -> &'static str {
         match self {
             Self::Missing => "proof_missing",
             Self::Nonce => "proof_nonce",
@@ -107,7 +107,7 @@ impl ProofError {
 /// A proof that passed every check but those of its signature and its `jti`. Anybody may have
 /// written it.
 #[must_use]
-pub(crate) struct UnverifiedProof<'p> {
+pub struct UnverifiedProof<'p> {
     proof: Compact<'p>,
     algorithm: Algorithm,
     checked: CheckedProof,
@@ -116,7 +116,7 @@ pub(crate) struct UnverifiedProof<'p> {
 /// A proof that passed every check but that of its `jti`.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct CheckedProof {
+pub struct CheckedProof {
     key: Digest,
     /// The key and the `jti`. Two clients may choose the same `jti`.
     id: Vec<u8>,
@@ -126,7 +126,7 @@ pub(crate) struct CheckedProof {
 
 impl Proofs {
     /// Checks a proof, except that it was not used before.
-    pub(crate) fn check(
+    pub fn check(
         &self,
         host: &dyn Host,
         presented: Presented<'_>,
@@ -135,10 +135,7 @@ impl Proofs {
     }
 
     /// Checks the signature of a proof.
-    pub(crate) fn verify(
-        &self,
-        unverified: UnverifiedProof<'_>,
-    ) -> Result<CheckedProof, ProofError> {
+    pub fn verify(&self, unverified: UnverifiedProof<'_>) -> Result<CheckedProof, ProofError> {
         let UnverifiedProof { proof, algorithm, checked } = unverified;
         let jwk = proof.header.get("jwk").ok_or(ProofError::Key)?;
         self.keys.verify(jwk, algorithm, proof.signed.as_bytes(), &proof.signature)?;
@@ -146,7 +143,7 @@ impl Proofs {
     }
 
     /// Checks a proof, except its signature, and that it was not used before.
-    pub(crate) fn read<'p>(
+    pub fn read<'p>(
         &self,
         host: &dyn Host,
         presented: Presented<'p>,
@@ -200,7 +197,7 @@ impl Proofs {
     }
 
     /// The nonce that a client should put into its next proof; `None` where proofs need none.
-    pub(crate) fn nonce(&self, host: &dyn Host) -> Option<String> {
+    pub fn nonce(&self, host: &dyn Host) -> Option<String> {
         self.nonces.as_ref()?.current(host)
     }
 
@@ -218,24 +215,20 @@ impl CheckedProof {
     }
 
     /// Refuses a proof by another key than the one that an access token is bound to.
-    pub(crate) fn by(self, key: &Digest) -> Result<Self, ProofError> {
+    pub fn by(self, key: &Digest) -> Result<Self, ProofError> {
         if self.key.matches(key) { Ok(self) } else { Err(ProofError::AnotherKey) }
     }
 
     /// Remembers the proof. Refuses one that was used before, and one that cannot be remembered.
     /// The key has a share of the memory: a token is bound to it, so nobody has many such keys.
-    pub(crate) fn first_use(
-        self,
-        host: &dyn Host,
-        proofs: &Proofs,
-    ) -> Result<Possession, ProofError> {
+    pub fn first_use(self, host: &dyn Host, proofs: &Proofs) -> Result<Possession, ProofError> {
         let key = self.key;
         self.first_use_by(host, proofs, key.as_bytes())
     }
 
     /// Remembers the proof of a key that nobody has approved, as [`first_use`](Self::first_use) does.
     /// Anybody can make such keys, so the share of the memory is that of the `bearer`.
-    pub(crate) fn first_use_by(
+    pub fn first_use_by(
         self,
         host: &dyn Host,
         proofs: &Proofs,

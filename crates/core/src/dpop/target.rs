@@ -8,7 +8,7 @@ use crate::oauth::uri::HttpUrl;
 
 /// The origin of the requests that proofs are for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RequestOrigin {
+pub struct RequestOrigin {
     is_https: bool,
     /// Host and port in lower case, without the scheme's default port.
     authority: String,
@@ -16,7 +16,7 @@ pub(crate) struct RequestOrigin {
 
 impl RequestOrigin {
     /// Reads the origin of a URL; `None` if the URL is not a proper one of `http` or `https`.
-    pub(crate) fn of(url: &str) -> Option<Self> {
+    pub fn of(url: &str) -> Option<Self> {
         Some(Self::new(&HttpUrl::parse(url)?))
     }
 

@@ -41,14 +41,14 @@ impl KeySet {
     }
 
     /// Creates the key set of our published keys.
-    pub(crate) fn of(published: &[PublishedKey]) -> Self {
+    pub fn of(published: &[PublishedKey]) -> Self {
         let jwks = published.iter().filter_map(|key| serde_json::to_value(key).ok());
         let keys = jwks.filter_map(|jwk| VerifyingKey::from_jwk(&jwk).ok());
         Self { keys: keys.collect(), ..Self::default() }
     }
 
     /// The digests of the certificates of the keys, those for other purposes included.
-    pub(crate) fn certificates(&self) -> &[Digest] {
+    pub fn certificates(&self) -> &[Digest] {
         &self.certificates
     }
 

@@ -28,10 +28,10 @@ pub enum AccessTokenType {
 }
 
 impl AccessTokenType {
-    pub(crate) const ALL: [Self; 2] = [Self::AtJwt, Self::Jwt];
+    pub const ALL: [Self; 2] = [Self::AtJwt, Self::Jwt];
 
     /// The value of `typ`.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::AtJwt => "at+jwt",
             Self::Jwt => "JWT",

@@ -80,13 +80,13 @@ impl<'a> Form<'a> {
     }
 
     /// Leaves out the parameters that have no value (RFC 6749 §3.2).
-    pub(crate) fn without_empty(mut self) -> Self {
+    pub fn without_empty(mut self) -> Self {
         self.parameters.retain(|_, value| !value.is_empty());
         self
     }
 
     /// The names of all parameters.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         self.parameters.keys().map(|name| &**name)
     }
 
@@ -146,7 +146,7 @@ pub fn looks_like_exchange(body: &[u8], prefix: &str) -> Looks {
 
 /// The values of all parameters with this name, decoded as the most forgiving reader does. The body
 /// may have any content.
-pub(crate) fn values(body: &[u8], name: &str) -> Vec<Vec<u8>> {
+pub fn values(body: &[u8], name: &str) -> Vec<Vec<u8>> {
     let pairs = pairs(body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body));
     let named = pairs.filter(|(given, _)| decode(given).is_some_and(|given| given == name));
     named.map(|(_, value)| percent_decode(value).collect()).collect()
@@ -161,7 +161,7 @@ fn pairs(body: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 }
 
 /// Decodes a name or a value strictly; `None` if it is not well encoded.
-pub(crate) fn decode(encoded: &[u8]) -> Option<Cow<'_, str>> {
+pub fn decode(encoded: &[u8]) -> Option<Cow<'_, str>> {
     if !encoded.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return std::str::from_utf8(encoded).ok().map(Cow::Borrowed);
     }

@@ -1,18 +1,18 @@
 //! The `scope` parameter (RFC 6749 §3.3): tokens with one space between them.
 
 /// Returns true if `text` is one scope token.
-pub(crate) fn is_scope_token(text: &str) -> bool {
+pub fn is_scope_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e))
 }
 
 /// The tokens of a `scope` parameter; `None` if its syntax is bad.
-pub(crate) fn parse(scope: &str) -> Option<Vec<&str>> {
+pub fn parse(scope: &str) -> Option<Vec<&str>> {
     let tokens: Vec<_> = scope.split(' ').collect();
     tokens.iter().all(|token| is_scope_token(token)).then_some(tokens)
 }
 
 /// The scope tokens of `requested` that are `allowed`, in the order of the request, each once.
-pub(crate) fn cut<'a>(requested: &[&'a str], allowed: &[String]) -> Vec<&'a str> {
+pub fn cut<'a>(requested: &[&'a str], allowed: &[String]) -> Vec<&'a str> {
     let mut granted = Vec::new();
     for token in requested {
         if allowed.iter().any(|scope| scope == token) && !granted.contains(token) {

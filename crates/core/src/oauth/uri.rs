@@ -5,7 +5,7 @@ use fluent_uri::Uri;
 use fluent_uri::component::Authority;
 
 /// Returns true if `text` is an absolute URI without a fragment.
-pub(crate) fn is_absolute(text: &str) -> bool {
+pub fn is_absolute(text: &str) -> bool {
     let Ok(uri) = Uri::parse(text) else { return false };
     let names_something = match uri.authority() {
         Some(authority) => is_whole(&authority) || !uri.path().is_empty(),
@@ -21,18 +21,18 @@ fn is_whole(authority: &Authority<'_>) -> bool {
 
 /// An `http` or `https` URL, split into the parts that a request needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HttpUrl<'a> {
+pub struct HttpUrl<'a> {
     /// `http` or `https`.
-    pub(crate) scheme: &'a str,
+    pub scheme: &'a str,
     /// Host and port, without user information.
-    pub(crate) authority: &'a str,
+    pub authority: &'a str,
     /// Path and query; `/` if the URL has neither.
     pub(crate) path: &'a str,
 }
 
 impl<'a> HttpUrl<'a> {
     /// Splits a URL; `None` if it is malformed, or has user information or a fragment.
-    pub(crate) fn parse(text: &'a str) -> Option<Self> {
+    pub fn parse(text: &'a str) -> Option<Self> {
         let uri = Uri::parse(text).ok()?;
         let scheme = uri.scheme().as_str();
         let authority = uri.authority()?;

@@ -34,7 +34,7 @@ pub struct Bounds {
     /// How long the subject token lives, in seconds.
     pub(crate) expires_in: Option<u64>,
     /// The clients that may exchange the subject token.
-    pub(crate) client_ids: Option<Vec<String>>,
+    pub client_ids: Option<Vec<String>>,
     /// The indicators of the resources that the subject token may be exchanged for.
     pub resources: Option<Vec<String>>,
     /// The scopes that can be granted.
@@ -249,28 +249,28 @@ impl Bounds {
     }
 
     /// Returns true if this client may exchange the subject token.
-    pub(crate) fn allows_client(&self, client_id: &str) -> bool {
+    pub fn allows_client(&self, client_id: &str) -> bool {
         allows(self.client_ids.as_deref(), client_id)
     }
 
     /// Returns true if the subject token may be exchanged for this resource.
-    pub(crate) fn allows_resource(&self, indicator: &str) -> bool {
+    pub fn allows_resource(&self, indicator: &str) -> bool {
         allows(self.resources.as_deref(), indicator)
     }
 
     /// Returns true if this scope may be granted.
-    pub(crate) fn allows_scope(&self, scope: &str) -> bool {
+    pub fn allows_scope(&self, scope: &str) -> bool {
         allows(self.scopes.as_deref(), scope)
     }
 
     /// Returns true if the subject token may be exchanged while this user is acting. `None` stands
     /// for an exchange without an actor.
-    pub(crate) fn allows_actor(&self, actor_id: Option<&str>) -> bool {
+    pub fn allows_actor(&self, actor_id: Option<&str>) -> bool {
         self.actor_id.is_none() || self.actor_id.as_deref() == actor_id
     }
 
     /// Returns how long the access token lives.
-    pub(crate) fn access_token_lifetime(&self, configured: Duration) -> Duration {
+    pub fn access_token_lifetime(&self, configured: Duration) -> Duration {
         shortened(configured, self.access_token_expires_in)
     }
 }

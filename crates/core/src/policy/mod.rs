@@ -4,12 +4,12 @@
 mod bounds;
 
 pub use bounds::Bounds;
-pub(crate) use bounds::{BoundsError, Offer};
+pub use bounds::{BoundsError, Offer};
 
 /// The longest name of a user, in characters.
 const MAX_USER_ID: usize = 255;
 
 /// Returns true if the text can name a user. The name goes into records, logs and tokens.
-pub(crate) fn is_user_id(text: &str) -> bool {
+pub fn is_user_id(text: &str) -> bool {
     (1..=MAX_USER_ID).contains(&text.chars().count()) && !text.chars().any(char::is_control)
 }

@@ -41,21 +41,21 @@ const ATTEMPTS: usize = 64;
 
 /// The mints of one service, as one worker sees them.
 #[derive(Debug)]
-pub(crate) struct MintCounter {
+pub struct MintCounter {
     keys: Keys,
     rate: MintRate,
 }
 
 /// A caller, with the key of its list and its name in that list.
 #[derive(Debug, Clone)]
-pub(crate) struct Minter {
+pub struct Minter {
     key: String,
     name: [u8; 16],
 }
 
 /// A mint is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotCounted {
+pub enum NotCounted {
     /// The caller has minted as often as it may. It may mint again after this time.
     TooMany(Duration),
     /// Shared data failed.
@@ -78,12 +78,12 @@ struct Tally {
 
 impl MintCounter {
     /// The counter of the service that `tenant` names.
-    pub(crate) fn new(tenant: &str, rate: MintRate) -> Self {
+    pub fn new(tenant: &str, rate: MintRate) -> Self {
         Self { keys: Keys::new(tenant), rate }
     }
 
     /// Refuses a caller that has minted as often as it may. Counts nothing.
-    pub(crate) fn look(&self, host: &dyn Host, minter: &Minter) -> Result<(), NotCounted> {
+    pub fn look(&self, host: &dyn Host, minter: &Minter) -> Result<(), NotCounted> {
         let Some((bytes, _)) = host.get(&minter.key)? else { return Ok(()) };
         let now = host.now();
         let tally =
@@ -92,7 +92,7 @@ impl MintCounter {
     }
 
     /// Counts a mint, or refuses it.
-    pub(crate) fn count(&self, host: &dyn Host, minter: &Minter) -> Result<(), NotCounted> {
+    pub fn count(&self, host: &dyn Host, minter: &Minter) -> Result<(), NotCounted> {
         let Minter { key, name: caller } = minter;
         let counted = update::<_, NotCounted>(host, key, ATTEMPTS, |bytes| {
             let now = host.now();
@@ -131,7 +131,7 @@ impl MintCounter {
     }
 
     /// Finds the list that counts a caller.
-    pub(crate) fn minter(&self, caller: &str) -> Minter {
+    pub fn minter(&self, caller: &str) -> Minter {
         let digest = Digest::of(caller.as_bytes());
         let (name, rest) = digest.as_bytes().split_first_chunk().unwrap_or((&[0; 16], &[]));
         let list = rest.first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes));

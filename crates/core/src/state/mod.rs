@@ -6,10 +6,10 @@
 pub mod etcd;
 pub mod impersonations;
 pub mod local;
-pub(crate) mod mint_rate;
+pub mod mint_rate;
 pub mod remote;
 pub mod revocations;
 pub mod shared_data;
 pub mod storage;
 pub mod store;
-pub(crate) mod versioned;
+pub mod versioned;

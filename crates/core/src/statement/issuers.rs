@@ -11,20 +11,20 @@ use crate::upstream::{KeySource, RemoteKeySet};
 
 /// A list of trusted issuers. `R` has the rules for the statements of one issuer.
 #[derive(Debug)]
-pub(crate) struct Issuers<R>(Vec<Issuer<R>>);
+pub struct Issuers<R>(Vec<Issuer<R>>);
 
 /// A trusted issuer with its keys.
 #[derive(Debug)]
-pub(crate) struct Issuer<R> {
+pub struct Issuer<R> {
     name: String,
     keys: KeySource,
     /// The rules for statements of this issuer.
-    pub(crate) rules: R,
+    pub rules: R,
 }
 
 impl<R> Issuers<R> {
     /// Trusts each issuer that `entry` finds in `rules`, by its name (`iss`) and its keys.
-    pub(crate) fn new(rules: Vec<R>, entry: impl Fn(&R) -> (&str, &Jwks)) -> Self {
+    pub fn new(rules: Vec<R>, entry: impl Fn(&R) -> (&str, &Jwks)) -> Self {
         let issuer = |rules: R| {
             let (name, keys) = entry(&rules);
             Issuer { name: name.to_owned(), keys: KeySource::new(keys), rules }
@@ -33,29 +33,29 @@ impl<R> Issuers<R> {
     }
 
     /// Trusts each issuer by its name, its keys and its rules.
-    pub(crate) fn of(issuers: impl Iterator<Item = (String, Jwks, R)>) -> Self {
+    pub fn of(issuers: impl Iterator<Item = (String, Jwks, R)>) -> Self {
         let issuer = |(name, keys, rules)| Issuer { name, keys: KeySource::new(&keys), rules };
         Self(issuers.map(issuer).collect())
     }
 
     /// The number of issuers.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 
     /// The first issuer that is named `iss`, compared exactly, with its position in the list.
-    pub(crate) fn find(&self, iss: &str) -> Result<(usize, &Issuer<R>), StatementError> {
+    pub fn find(&self, iss: &str) -> Result<(usize, &Issuer<R>), StatementError> {
         let found = self.0.iter().enumerate().find(|(_, issuer)| issuer.name == iss);
         found.ok_or_else(|| StatementError::Issuer(iss.to_owned()))
     }
 
     /// The issuer at a position.
-    pub(crate) fn get(&self, position: usize) -> Option<&Issuer<R>> {
+    pub fn get(&self, position: usize) -> Option<&Issuer<R>> {
         self.0.get(position)
     }
 
     /// The key sets that the background task keeps fresh.
-    pub(crate) fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
+    pub fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
         self.0.iter().filter_map(|issuer| issuer.keys.remote())
     }
 }
@@ -63,7 +63,7 @@ impl<R> Issuers<R> {
 impl<R> Issuer<R> {
     /// Verifies the signature of a statement with the issuer's keys. If no known key fits, fetches
     /// the key set again, if that is allowed at this time, and tries once more.
-    pub(crate) async fn verify<'s>(
+    pub async fn verify<'s>(
         &self,
         context: &Context,
         crypto: Option<&TestedCrypto>,
@@ -74,7 +74,7 @@ impl<R> Issuer<R> {
     }
 
     /// A number that changes whenever the issuer's keys change.
-    pub(crate) fn generation(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.keys.generation()
     }
 }

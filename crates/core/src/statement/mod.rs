@@ -17,16 +17,16 @@ mod untrusted;
 mod verified;
 
 pub(crate) use compact::Compact;
-pub(crate) use issuers::Issuers;
-pub(crate) use names::{NameError, Names};
-pub(crate) use untrusted::{Untrusted, is_jwt};
-pub(crate) use verified::Verified;
+pub use issuers::Issuers;
+pub use names::{NameError, Names};
+pub use untrusted::{Untrusted, is_jwt};
+pub use verified::Verified;
 
 use crate::upstream::UpstreamFailure;
 
 /// Why a signed statement is not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum StatementError {
+pub enum StatementError {
     /// The text is longer than any token that an issuer writes. It was not read.
     #[error("more than 16 KiB")]
     TooLong,
@@ -71,7 +71,7 @@ pub(crate) enum StatementError {
 
 impl StatementError {
     /// The check that failed, as a name for metrics.
-    pub(crate) const fn reason(&self) -> &'static str {
+    pub const fn reason(&self) -> &'static str {
         match self {
             Self::TooLong => "malformed",
             Self::NotAJwt => "not_a_jwt",

@@ -19,7 +19,7 @@ use crate::policy::is_user_id;
 
 /// The prefixes of issuers.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub struct Names {
     /// Each issuer with its prefix.
     issuers: Vec<(String, String)>,
     /// The prefixes of all issuers, and of the endpoints that are asked about tokens.
@@ -28,7 +28,7 @@ pub(crate) struct Names {
 
 /// Why a name is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NameError {
+pub enum NameError {
     /// The name with its prefix is longer than 255 characters, or has control characters.
     #[error("names somebody by more than 255 characters, or by control characters")]
     Malformed,
@@ -39,37 +39,37 @@ pub(crate) enum NameError {
 
 impl Names {
     /// Takes each issuer with its prefix, and the prefixes of the endpoints that are asked.
-    pub(crate) fn new(issuers: Vec<(String, String)>, endpoints: Vec<String>) -> Self {
+    pub fn new(issuers: Vec<(String, String)>, endpoints: Vec<String>) -> Self {
         let of_issuers = issuers.iter().map(|(_, prefix)| prefix.clone());
         let prefixes = of_issuers.chain(endpoints).collect();
         Self { issuers, prefixes }
     }
 
     /// Knows fewer issuers. A name must still not be one of the others'.
-    pub(crate) fn only(&self, is_known: impl Fn(&str) -> bool) -> Self {
+    pub fn only(&self, is_known: impl Fn(&str) -> bool) -> Self {
         let issuers = self.issuers.iter().filter(|(issuer, _)| is_known(issuer));
         Self { issuers: issuers.cloned().collect(), prefixes: self.prefixes.clone() }
     }
 
     /// The prefix of a known issuer.
-    pub(crate) fn prefix_of(&self, issuer: &str) -> Option<&str> {
+    pub fn prefix_of(&self, issuer: &str) -> Option<&str> {
         let listed = self.issuers.iter().find(|(listed, _)| listed == issuer);
         listed.map(|(_, prefix)| &**prefix)
     }
 
     /// All prefixes.
-    pub(crate) fn prefixes(&self) -> impl Iterator<Item = &str> + Clone {
+    pub fn prefixes(&self) -> impl Iterator<Item = &str> + Clone {
         self.prefixes.iter().map(|prefix| &**prefix)
     }
 
     /// The known issuer whose names have this prefix.
-    pub(crate) fn issuer_with(&self, prefix: &str) -> Option<&str> {
+    pub fn issuer_with(&self, prefix: &str) -> Option<&str> {
         let listed = self.issuers.iter().find(|(_, known)| known == prefix);
         listed.map(|(issuer, _)| &**issuer)
     }
 
     /// Puts an issuer's prefix before a name that the issuer gave.
-    pub(crate) fn qualify(&self, prefix: &str, name: &str) -> Result<String, NameError> {
+    pub fn qualify(&self, prefix: &str, name: &str) -> Result<String, NameError> {
         let name = format!("{prefix}{name}");
         // The name goes into records, logs and tokens.
         if !is_user_id(&name) {
@@ -86,11 +86,7 @@ impl Names {
     }
 
     /// Refuses an issuer whose people an endpoint with this prefix may not name.
-    pub(crate) fn check_spoken_for(
-        &self,
-        prefix: &str,
-        issuer: &str,
-    ) -> Result<(), StatementError> {
+    pub fn check_spoken_for(&self, prefix: &str, issuer: &str) -> Result<(), StatementError> {
         let is_anothers = match self.prefix_of(issuer) {
             Some(listed) => listed != prefix,
             // If there is one issuer, or if no issuer has a prefix, the operator takes the unlisted

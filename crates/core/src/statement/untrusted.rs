@@ -16,7 +16,7 @@ use super::{StatementError, Verified};
 use crate::jose::{Algorithm, JwtError, KeySet, TestedCrypto, UntrustedJwt};
 
 /// A signed statement whose signature has not been verified, so an attacker may have written it.
-pub(crate) struct Untrusted<'t> {
+pub struct Untrusted<'t> {
     jwt: UntrustedJwt<'t>,
     header: Map<String, Value>,
     claims: Map<String, Value>,
@@ -24,7 +24,7 @@ pub(crate) struct Untrusted<'t> {
 
 impl<'t> Untrusted<'t> {
     /// Parses a token that is a JWT in canonical form.
-    pub(crate) fn parse(token: &'t str) -> Result<Self, StatementError> {
+    pub fn parse(token: &'t str) -> Result<Self, StatementError> {
         if is_too_long(token) {
             return Err(StatementError::TooLong);
         }
@@ -41,13 +41,13 @@ impl<'t> Untrusted<'t> {
     }
 
     /// `typ`, as it is written.
-    pub(crate) fn r#type(&self) -> Option<&Value> {
+    pub fn r#type(&self) -> Option<&Value> {
         self.header.get("typ")
     }
 
     /// Refuses a `typ` that is not in `accepted`; a statement without `typ` passes. Media types
     /// ignore letter case (RFC 7515 §4.1.9).
-    pub(crate) fn check_type(&self, accepted: &[&str]) -> Result<(), StatementError> {
+    pub fn check_type(&self, accepted: &[&str]) -> Result<(), StatementError> {
         let is_accepted =
             |name: &str| accepted.iter().any(|accepted| accepted.eq_ignore_ascii_case(name));
         match self.r#type() {
@@ -59,7 +59,7 @@ impl<'t> Untrusted<'t> {
     }
 
     /// `iss`; empty where it is absent.
-    pub(crate) fn issuer(&self) -> Result<&str, StatementError> {
+    pub fn issuer(&self) -> Result<&str, StatementError> {
         match self.claims.get("iss") {
             None | Some(Value::Null) => Ok(""),
             Some(Value::String(issuer)) => Ok(issuer),
@@ -68,29 +68,29 @@ impl<'t> Untrusted<'t> {
     }
 
     /// The unverified claims.
-    pub(crate) const fn claims(&self) -> &Map<String, Value> {
+    pub const fn claims(&self) -> &Map<String, Value> {
         &self.claims
     }
 
     /// Takes the unverified claims.
-    pub(crate) fn into_claims(self) -> Map<String, Value> {
+    pub fn into_claims(self) -> Map<String, Value> {
         self.claims
     }
 
     /// Returns true if the third part of the token is not empty.
-    pub(crate) fn has_signature(&self) -> bool {
+    pub fn has_signature(&self) -> bool {
         self.jwt.has_signature()
     }
 
     /// Returns true if the header names a key of `keys` by its `kid`, with an `alg` that the key
     /// accepts. No signature is verified.
-    pub(crate) fn names_key_of(&self, keys: &KeySet) -> bool {
+    pub fn names_key_of(&self, keys: &KeySet) -> bool {
         let named = self.jwt.key_id().is_some().then(|| self.algorithm().ok()).flatten();
         named.is_some_and(|named| keys.candidates(named, self.jwt.key_id()).next().is_some())
     }
 
     /// Verifies that a key of `keys` signed the statement. The claims are not checked.
-    pub(crate) fn is_signed_by(&self, crypto: Option<&TestedCrypto>, keys: &KeySet) -> bool {
+    pub fn is_signed_by(&self, crypto: Option<&TestedCrypto>, keys: &KeySet) -> bool {
         self.verify(crypto, keys).is_ok()
     }
 
@@ -113,7 +113,7 @@ impl<'t> Untrusted<'t> {
     }
 
     /// The algorithm that the header names.
-    pub(crate) fn algorithm(&self) -> Result<Algorithm, StatementError> {
+    pub fn algorithm(&self) -> Result<Algorithm, StatementError> {
         let name = self.jwt.algorithm();
         Algorithm::from_name(name).ok_or_else(|| StatementError::Algorithm(name.to_owned()))
     }
@@ -125,7 +125,7 @@ impl<'t> Untrusted<'t> {
 ///
 /// A token that is too long is an error. A signed JWT with a part too few or too many is one,
 /// because a careless parser accepts it.
-pub(crate) fn is_jwt(token: &str) -> Result<bool, StatementError> {
+pub fn is_jwt(token: &str) -> Result<bool, StatementError> {
     if is_too_long(token) {
         return Err(StatementError::TooLong);
     }

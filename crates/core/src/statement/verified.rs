@@ -10,11 +10,11 @@ use crate::jose;
 
 /// A signed statement whose signature was verified with a key of its issuer.
 #[derive(Debug)]
-pub(crate) struct Verified<'s> {
+pub struct Verified<'s> {
     expires_at: Option<UnixTime>,
     not_before: UnixTime,
     /// `iat`, by the issuer's clock.
-    pub(crate) issued_at: Option<UnixTime>,
+    pub issued_at: Option<UnixTime>,
     /// The claims, which the issuer vouches for.
     claims: &'s Map<String, Value>,
 }
@@ -31,29 +31,29 @@ impl<'s> Verified<'s> {
     }
 
     /// Returns true if the statement has this claim, with any value, even `null`.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.claims.contains_key(name)
     }
 
     /// A claim with any value, even `null`.
-    pub(crate) fn given(&self, name: &str) -> Option<&'s Value> {
+    pub fn given(&self, name: &str) -> Option<&'s Value> {
         self.claims.get(name)
     }
 
     /// A claim of any type. As in every claim that is read, `null` counts as absent.
-    pub(crate) fn claim(&self, name: &str) -> Option<&'s Value> {
+    pub fn claim(&self, name: &str) -> Option<&'s Value> {
         self.claims.get(name).filter(|claim| !claim.is_null())
     }
 
     /// A claim that is a string.
-    pub(crate) fn text(&self, name: &str) -> Result<Option<&'s str>, StatementError> {
+    pub fn text(&self, name: &str) -> Result<Option<&'s str>, StatementError> {
         let claim = self.claim(name);
         claim.map(|claim| claim.as_str().ok_or(StatementError::Claims)).transpose()
     }
 
     /// A claim that is a string or a list of strings, such as `aud` (RFC 7519 §4.1.3). An absent
     /// claim is an empty list.
-    pub(crate) fn texts(&self, name: &str) -> Result<Vec<&'s str>, StatementError> {
+    pub fn texts(&self, name: &str) -> Result<Vec<&'s str>, StatementError> {
         let items = match self.claim(name) {
             None => &[],
             Some(Value::Array(items)) => items.as_slice(),
@@ -65,11 +65,7 @@ impl<'s> Verified<'s> {
     /// Refuses a statement that has no `exp`, has expired, or is not valid yet, by an issuer's
     /// clock that may be wrong by `leeway`. Returns the time at which the statement expires, leeway
     /// included.
-    pub(crate) fn check_times(
-        &self,
-        now: UnixTime,
-        leeway: Duration,
-    ) -> Result<UnixTime, StatementError> {
+    pub fn check_times(&self, now: UnixTime, leeway: Duration) -> Result<UnixTime, StatementError> {
         let expires_at = self.expires_at.ok_or(StatementError::NoExpiry)?.after(leeway);
         if now >= expires_at {
             return Err(StatementError::Expired);
@@ -82,7 +78,7 @@ impl<'s> Verified<'s> {
 
     /// Does as [`check_times`](Self::check_times), but accepts a statement without `exp` that is at
     /// most `age` old. Refuses one whose `iat` lies in the future, as its age would begin later.
-    pub(crate) fn check_times_or_age(
+    pub fn check_times_or_age(
         &self,
         now: UnixTime,
         leeway: Duration,

@@ -36,7 +36,7 @@ const VERSION: u8 = 1;
 
 /// The source of an issuer's keys.
 #[derive(Debug, Clone)]
-pub(crate) enum KeySource {
+pub enum KeySource {
     /// The keys are in the configuration.
     Local(Rc<KeySet>),
     /// The keys are fetched from the issuer.
@@ -45,7 +45,7 @@ pub(crate) enum KeySource {
 
 /// A key set that is fetched from its issuer.
 #[derive(Debug)]
-pub(crate) struct RemoteKeySet {
+pub struct RemoteKeySet {
     config: RemoteJwks,
     /// The key of the shared entry in shared data.
     entry_key: String,
@@ -71,7 +71,7 @@ struct SharedKeySet {
 
 impl KeySource {
     /// Creates the key source of a configuration. Remote keys are unknown until they are fetched.
-    pub(crate) fn new(keys: &Jwks) -> Self {
+    pub fn new(keys: &Jwks) -> Self {
         match keys {
             Jwks::Local(keys) => Self::Local(Rc::clone(keys)),
             Jwks::Remote(remote) => Self::Remote(Rc::new(RemoteKeySet::new(remote.clone()))),
@@ -79,7 +79,7 @@ impl KeySource {
     }
 
     /// The keys that are known now.
-    pub(crate) fn keys(&self, now: UnixTime) -> Result<Rc<KeySet>, UpstreamFailure> {
+    pub fn keys(&self, now: UnixTime) -> Result<Rc<KeySet>, UpstreamFailure> {
         let known = match self {
             Self::Local(keys) => Some(Rc::clone(keys)),
             Self::Remote(remote) => remote.keys(now),
@@ -88,7 +88,7 @@ impl KeySource {
     }
 
     /// The key set that the background task keeps fresh; `None` if the keys are configured.
-    pub(crate) const fn remote(&self) -> Option<&Rc<RemoteKeySet>> {
+    pub const fn remote(&self) -> Option<&Rc<RemoteKeySet>> {
         match self {
             Self::Local(_) => None,
             Self::Remote(remote) => Some(remote),
@@ -122,7 +122,7 @@ impl RemoteKeySet {
     }
 
     /// Adopts a newer key set of another worker, and fetches the key set if that is due.
-    pub(crate) async fn keep_fresh(&self, context: &Context) {
+    pub async fn keep_fresh(&self, context: &Context) {
         if let Some(call) = self.due(context.host()) {
             // `fetch` counts and logs a failure. The next tick tries again.
             let _ = self.fetch(context, call).await;
@@ -183,7 +183,7 @@ impl RemoteKeySet {
 
     /// Fetches the key set now, because a token names an unknown key or no keys are known. Returns
     /// `Ok` if there may be new keys.
-    pub(crate) async fn refresh(&self, context: &Context) -> Result<(), UpstreamFailure> {
+    pub async fn refresh(&self, context: &Context) -> Result<(), UpstreamFailure> {
         let host = context.host();
         let before = self.known.borrow().generation;
         let Ok((entry, version)) = self.read(host) else { return Ok(()) };
@@ -213,7 +213,7 @@ impl RemoteKeySet {
     }
 
     /// The age of the keys; `None` if there are none yet, or if the clock was set back since.
-    pub(crate) fn age(&self, now: UnixTime) -> Option<Duration> {
+    pub fn age(&self, now: UnixTime) -> Option<Duration> {
         let known = self.known.borrow();
         let dated = known.keys.is_some() && !known.fetched_at.is_ahead_of(now);
         dated.then(|| now.since(known.fetched_at))

@@ -9,7 +9,7 @@ mod user_lookup;
 
 use std::rc::Rc;
 
-pub(crate) use key_set::{KeySource, RemoteKeySet};
+pub use key_set::{KeySource, RemoteKeySet};
 
 use crate::config::HttpUri;
 use crate::host::Host;
@@ -38,7 +38,7 @@ pub enum Upstream {
 /// An upstream that gave no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {fault}", .upstream.name())]
-pub(crate) struct UpstreamFailure {
+pub struct UpstreamFailure {
     /// The upstream.
     pub(crate) upstream: Upstream,
     /// The fault of the answer, or the reason why there was none.
@@ -47,7 +47,7 @@ pub(crate) struct UpstreamFailure {
 
 /// A fault of an upstream's answer, or the reason why there was none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// The upstream did not reply.
     #[error(transparent)]
     Call(#[from] CallFailure),
@@ -92,7 +92,7 @@ impl Upstream {
 
     /// Creates a failure of this upstream. It is counted and logged here, so that no caller can
     /// forget it.
-    pub(crate) fn failed(self, host: &dyn Host, fault: Fault) -> UpstreamFailure {
+    pub fn failed(self, host: &dyn Host, fault: Fault) -> UpstreamFailure {
         host.count(metrics::callout_failed(self.name()));
         let failure = UpstreamFailure { upstream: self, fault };
         host.warn(&format!("callout failed: {failure}"));
@@ -102,7 +102,7 @@ impl Upstream {
 
 impl HttpUri {
     /// Creates a request to this address.
-    pub(crate) fn call(
+    pub fn call(
         &self,
         method: &'static str,
         headers: Vec<(&'static str, String)>,
@@ -122,7 +122,7 @@ impl HttpUri {
 }
 
 /// Asks an upstream on behalf of a request.
-pub(crate) async fn ask(
+pub async fn ask(
     context: &Context,
     upstream: Upstream,
     call: HttpCall,
@@ -135,17 +135,17 @@ pub(crate) async fn ask(
 }
 
 /// The answer of an upstream.
-pub(crate) struct UpstreamAnswer {
+pub struct UpstreamAnswer {
     upstream: Upstream,
     /// The HTTP status.
-    pub(crate) status: u16,
+    pub status: u16,
     json: bool,
     body: Vec<u8>,
 }
 
 impl UpstreamAnswer {
     /// Parses the body of a 200 as a JSON object.
-    pub(crate) fn json<T: serde::de::DeserializeOwned>(
+    pub fn json<T: serde::de::DeserializeOwned>(
         &self,
         host: &dyn Host,
     ) -> Result<T, UpstreamFailure> {
@@ -167,17 +167,17 @@ impl UpstreamAnswer {
 
     /// Returns true if the answer is a success with JSON or without a body. Such an answer says
     /// that the thing exists. A page says neither yes nor no: it may be a login page.
-    pub(crate) fn says_yes(&self) -> bool {
+    pub fn says_yes(&self) -> bool {
         matches!(self.status, 200..=299) && (self.json || self.body.is_empty())
     }
 
     /// Creates the failure for an answer that lacks what it must have.
-    pub(crate) fn malformed(&self, host: &dyn Host) -> UpstreamFailure {
+    pub fn malformed(&self, host: &dyn Host) -> UpstreamFailure {
         self.upstream.failed(host, Fault::Malformed)
     }
 
     /// Creates the failure for an answer whose status has no meaning for this question.
-    pub(crate) fn unexpected(&self, host: &dyn Host) -> UpstreamFailure {
+    pub fn unexpected(&self, host: &dyn Host) -> UpstreamFailure {
         let fault = match self.status {
             200..=299 => Fault::ContentType,
             status => Fault::Status(status),

@@ -11,7 +11,7 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove
 impl UserLookup {
     /// Creates the request about one user, with the `authorization` of the caller. Returns `None`
     /// for a dot segment, which cannot stand for a user: path normalization would remove it.
-    pub(crate) fn call(&self, user_id: &str, authorization: &str) -> Option<HttpCall> {
+    pub fn call(&self, user_id: &str, authorization: &str) -> Option<HttpCall> {
         if matches!(user_id, "." | "..") {
             return None;
         }

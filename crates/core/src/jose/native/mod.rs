@@ -80,7 +80,7 @@ fn host_from_jws(algorithm: Algorithm, signature: &[u8]) -> Option<Vec<u8>> {
 
 impl TestedCrypto {
     /// Returns true if the host signs with `algorithm`.
-    pub(crate) fn signs(&self, algorithm: Algorithm) -> bool {
+    pub fn signs(&self, algorithm: Algorithm) -> bool {
         self.signs == Some(algorithm)
     }
 

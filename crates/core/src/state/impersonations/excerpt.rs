@@ -11,7 +11,7 @@ const LONGEST_TEXT: usize = 128;
 
 /// The members of `context` with these names, in this order. A string is kept as it is, any other
 /// value as JSON. A member that is missing is left out.
-pub(crate) fn excerpt(names: &[String], context: &str) -> Vec<(String, String)> {
+pub fn excerpt(names: &[String], context: &str) -> Vec<(String, String)> {
     if names.is_empty() {
         return Vec::new();
     }

@@ -36,12 +36,12 @@ pub struct LiveImpersonation {
 
 impl LiveImpersonation {
     /// The time of expiry.
-    pub(crate) const fn expires_at(&self) -> UnixTime {
+    pub const fn expires_at(&self) -> UnixTime {
         UnixTime::from_millis(self.expires_at_millis)
     }
 
     /// The time of issue.
-    pub(crate) const fn issued_at(&self) -> UnixTime {
+    pub const fn issued_at(&self) -> UnixTime {
         UnixTime::from_millis(self.issued_at_millis)
     }
 

@@ -9,7 +9,7 @@ mod live;
 mod page;
 mod wanted;
 
-pub(crate) use excerpt::excerpt;
+pub use excerpt::excerpt;
 pub use live::LiveImpersonation;
-pub(crate) use page::{Listed, Page, Place};
-pub(crate) use wanted::Wanted;
+pub use page::{Listed, Page, Place};
+pub use wanted::Wanted;

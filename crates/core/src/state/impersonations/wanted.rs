@@ -5,22 +5,22 @@ use super::LiveImpersonation;
 /// The members that an impersonation must have to be found. A member that is `None` matches every
 /// value.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wanted<'w> {
+pub struct Wanted<'w> {
     /// The user who is impersonated.
-    pub(crate) user_id: Option<&'w str>,
+    pub user_id: Option<&'w str>,
     /// The acting user.
-    pub(crate) actor_id: Option<&'w str>,
+    pub actor_id: Option<&'w str>,
     /// The client that exchanged the subject token.
-    pub(crate) client_id: Option<&'w str>,
+    pub client_id: Option<&'w str>,
     /// The caller that minted the subject token.
-    pub(crate) caller: Option<&'w str>,
+    pub caller: Option<&'w str>,
     /// The resource at which the access token is good.
-    pub(crate) resource: Option<&'w str>,
+    pub resource: Option<&'w str>,
 }
 
 impl Wanted<'_> {
     /// Returns true if an impersonation has all of these members.
-    pub(crate) fn has_found(&self, entry: &LiveImpersonation) -> bool {
+    pub fn has_found(&self, entry: &LiveImpersonation) -> bool {
         let is = |wanted: Option<&str>, value: Option<&str>| wanted.is_none() || wanted == value;
         is(self.user_id, Some(&entry.user_id))
             && is(self.actor_id, entry.actor_id.as_deref())

@@ -7,7 +7,7 @@ pub struct Revision(u64);
 
 impl Revision {
     /// A revision later than any other.
-    pub(crate) const LAST: Self = Self(u64::MAX);
+    pub const LAST: Self = Self(u64::MAX);
 
     /// Reads a revision of the store's protocol: one or more. Less than one is none.
     pub fn new(revision: i64) -> Self {

@@ -77,7 +77,7 @@ impl CallerTag {
 /// The most by which the clocks of two Envoys may differ. If a token's time is further than this
 /// before a revocation, the revisions of the two are not of one history: the store was restored
 /// from a backup, or began empty.
-pub(crate) const CLOCKS_APART: Duration = Duration::from_secs(60);
+pub const CLOCKS_APART: Duration = Duration::from_secs(60);
 
 /// The time at which a token was issued, as exactly as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub enum IssuedAt {
 
 /// The order in which a store puts tokens and revocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub enum Order {
     /// The clock of one Envoy.
     Clock,
     /// The revisions of a remote store.
@@ -235,7 +235,7 @@ impl Owner {
 
 /// A revocation that was read from the remote store.
 #[derive(Debug, Clone)]
-pub(crate) struct Learned {
+pub struct Learned {
     pub(crate) revocation: Revocation,
     pub(crate) end: End,
     /// The owner whose share it takes room in; `None` for an operator's revocation.

@@ -24,7 +24,7 @@ pub struct People {
 
 impl People {
     /// The people among whom is the person with this name. `prefixes` has those of all issuers.
-    pub(crate) fn of<'p>(name: &str, prefixes: impl Iterator<Item = &'p str> + Clone) -> Self {
+    pub fn of<'p>(name: &str, prefixes: impl Iterator<Item = &'p str> + Clone) -> Self {
         let own = prefixes.clone().filter(|prefix| name.starts_with(prefix));
         let prefix = own.max_by_key(|prefix| prefix.len()).unwrap_or_default();
         let is_longer = |other: &&str| other.len() > prefix.len() && other.starts_with(prefix);
@@ -35,7 +35,7 @@ impl People {
     }
 
     /// The prefix of all their names.
-    pub(crate) fn prefix(&self) -> &str {
+    pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
@@ -83,7 +83,7 @@ pub struct Happened {
     /// about a session.
     pub person: Option<String>,
     /// The seconds for which the event is kept.
-    pub(crate) kept_for_secs: u32,
+    pub kept_for_secs: u32,
     /// The extent of the event.
     pub extent: Extent,
 }

@@ -59,7 +59,7 @@ mod mark;
 mod table;
 mod view;
 
-pub(crate) use entry::{CLOCKS_APART, Learned, Order};
+pub use entry::{CLOCKS_APART, Learned, Order};
 pub use entry::{CallerTag, Concerned, End, Impersonation, IssuedAt, Owner, Revocation};
 pub use happened::{Extent, Happened, People, Whose};
 pub use mark::Mark;

@@ -28,13 +28,13 @@ impl View {
 
     /// Returns true if a revocation has ended an impersonation whose subject token was issued at
     /// that time. Events do not count: most end no subject token.
-    pub(crate) fn has_revoked(&self, impersonation: &Impersonation<'_>, issued: IssuedAt) -> bool {
+    pub fn has_revoked(&self, impersonation: &Impersonation<'_>, issued: IssuedAt) -> bool {
         self.table().is_some_and(|table| table.has_revoked(impersonation, issued))
     }
 
     /// Returns true if an event about one of these people has ended a subject token that was issued
     /// at that time.
-    pub(crate) fn event_has_ended(&self, concerned: Concerned<'_>, issued: IssuedAt) -> bool {
+    pub fn event_has_ended(&self, concerned: Concerned<'_>, issued: IssuedAt) -> bool {
         self.table().is_some_and(|table| table.event_has_ended(concerned, issued))
     }
 
@@ -46,7 +46,7 @@ impl View {
 
     /// Returns true if this very revocation, or one of everyone, has ended what was issued at that
     /// time.
-    pub(crate) fn has(&self, revocation: &Revocation, issued: IssuedAt) -> bool {
+    pub fn has(&self, revocation: &Revocation, issued: IssuedAt) -> bool {
         self.table().is_some_and(|table| table.has(revocation, issued))
     }
 

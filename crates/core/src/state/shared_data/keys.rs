@@ -119,6 +119,6 @@ pub(crate) fn key_set(source: &str) -> String {
 }
 
 /// The document that was fetched from `source`. All services share it, as they share key sets.
-pub(crate) fn document(source: &str) -> String {
+pub fn document(source: &str) -> String {
     format!("d{}", Digest::of(source.as_bytes()).id())
 }

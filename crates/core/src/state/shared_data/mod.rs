@@ -3,7 +3,7 @@
 //! Shared data has no lock, and it never forgets a key. So every write is a compare-and-set that
 //! names the version it replaces, and every component uses a fixed set of [`keys`].
 
-pub(crate) mod keys;
+pub mod keys;
 mod once;
 mod secret;
 mod turn;

@@ -85,7 +85,7 @@ impl SeenOnce {
     }
 
     /// Returns true if `id` is remembered.
-    pub(crate) fn has(&self, host: &dyn Host, id: &[u8]) -> Result<bool, NotRemembered> {
+    pub fn has(&self, host: &dyn Host, id: &[u8]) -> Result<bool, NotRemembered> {
         let place = self.place(host, b"", id)?;
         let bytes = host.get(&place.key)?.map(|(bytes, _)| bytes).unwrap_or_default();
         let now = host.now();
@@ -95,7 +95,7 @@ impl SeenOnce {
 
     /// Remembers `id` until `until`, for a caller to whom a forgotten id does no harm: a full
     /// bucket forgets the id that it would forget next.
-    pub(crate) fn remember(
+    pub fn remember(
         &self,
         host: &dyn Host,
         id: &[u8],

@@ -17,7 +17,7 @@ const CONTENDED: HostFailure = HostFailure("shared data: others write without en
 
 /// The secret of one service for one purpose.
 #[derive(Debug)]
-pub(crate) struct SharedSecret {
+pub struct SharedSecret {
     key: String,
     read: OnceCell<Secret<[u8; 16]>>,
 }

@@ -47,7 +47,7 @@ impl List {
     }
 
     /// Creates the list if it is missing, and writes down its size.
-    pub(crate) fn create_if_missing(&self, host: &dyn Host) -> Result<(), HostFailure> {
+    pub fn create_if_missing(&self, host: &dyn Host) -> Result<(), HostFailure> {
         match &self.0 {
             ListIn::SharedData(list) => list.create_if_missing(host),
             ListIn::Etcd(_) => Ok(()),
@@ -56,7 +56,7 @@ impl List {
 
     /// Adds an impersonation that has just begun, unless its spend has listed it: see
     /// [`Self::beside`]. If it finds no room, the list says that it is incomplete.
-    pub(crate) fn insert(
+    pub fn insert(
         &self,
         host: &dyn Host,
         entry: &LiveImpersonation,
@@ -68,7 +68,7 @@ impl List {
     }
 
     /// Returns true if every live impersonation is listed.
-    pub(crate) fn is_complete(&self, host: &dyn Host) -> Result<bool, HostFailure> {
+    pub fn is_complete(&self, host: &dyn Host) -> Result<bool, HostFailure> {
         match &self.0 {
             ListIn::SharedData(list) => list.is_complete(host),
             ListIn::Etcd(_) => Ok(true),
@@ -76,7 +76,7 @@ impl List {
     }
 
     /// Finds the impersonation with this id, if it is listed and has not expired.
-    pub(crate) async fn find(
+    pub async fn find(
         &self,
         context: &Context,
         id: &str,
@@ -89,7 +89,7 @@ impl List {
 
     /// Reads a page of the list, from `place` on: at most `limit` of the impersonations that
     /// `wanted` accepts.
-    pub(crate) async fn page(
+    pub async fn page(
         &self,
         context: &Context,
         place: Option<Place>,
@@ -104,7 +104,7 @@ impl List {
 
     /// Shows every live impersonation to `see`, but stops after half a second. Returns true if it
     /// has shown all live impersonations.
-    pub(crate) async fn look_through(
+    pub async fn look_through(
         &self,
         context: &Context,
         mut see: impl FnMut(&LiveImpersonation),

@@ -12,6 +12,6 @@ mod revocations;
 mod tokens;
 
 pub use impersonations::List;
-pub(crate) use open::{Stores, open, open_for_guard};
+pub use open::{Stores, open, open_for_guard};
 pub use revocations::Revocations;
 pub use tokens::Store;

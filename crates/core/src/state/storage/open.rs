@@ -10,14 +10,14 @@ use crate::state::etcd::{RecordKeys, Server};
 use crate::state::store::Lifetimes;
 
 /// The stores of one service.
-pub(crate) struct Stores {
-    pub(crate) tokens: Store,
-    pub(crate) revocations: Revocations,
-    pub(crate) list: List,
+pub struct Stores {
+    pub tokens: Store,
+    pub revocations: Revocations,
+    pub list: List,
 }
 
 /// Opens the stores of a service. `record_keys` are for the records of a remote store.
-pub(crate) fn open(config: &Config, record_keys: Vec<Secret<[u8; 16]>>) -> Stores {
+pub fn open(config: &Config, record_keys: Vec<Secret<[u8; 16]>>) -> Stores {
     let tenant = config.tenant();
     let lifetimes = Lifetimes {
         usual: config.subject_tokens.lifetime,
@@ -44,7 +44,7 @@ pub(crate) fn open(config: &Config, record_keys: Vec<Secret<[u8; 16]>>) -> Store
 
 /// Opens the revocations for a guard, which needs no other store: its module does not contain the
 /// code for tokens and lists.
-pub(crate) fn open_for_guard(config: &GuardConfig) -> Revocations {
+pub fn open_for_guard(config: &GuardConfig) -> Revocations {
     let tenant = config.tenant();
     match &config.store {
         GuardStore::SharedData => Revocations::shared_data(&tenant),

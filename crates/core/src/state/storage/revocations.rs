@@ -66,7 +66,7 @@ impl Revocations {
     }
 
     /// The revocations that shared data has, however old they are: some may be missing.
-    pub(crate) fn local_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {
+    pub fn local_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {
         match &self.0 {
             RevocationsIn::SharedData { table, last } => {
                 let number = table.number_or_create(host)?;
@@ -97,11 +97,7 @@ impl Revocations {
     }
 
     /// The revocations that shared data has: at least those until `_caught_up`. Asks no store.
-    pub(crate) fn view_after(
-        &self,
-        host: &dyn Host,
-        _caught_up: CaughtUp,
-    ) -> Result<Rc<View>, Unknown> {
+    pub fn view_after(&self, host: &dyn Host, _caught_up: CaughtUp) -> Result<Rc<View>, Unknown> {
         self.local_view(host)
     }
 

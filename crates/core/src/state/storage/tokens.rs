@@ -55,7 +55,7 @@ impl Store {
     }
 
     /// Returns true if the tokens are outside Envoy, so that calls can fail on the way.
-    pub(crate) const fn is_remote(&self) -> bool {
+    pub const fn is_remote(&self) -> bool {
         matches!(self.0, TokensIn::Etcd(_))
     }
 
@@ -99,7 +99,7 @@ impl Store {
     }
 
     /// Looks up the token that `id` names, for somebody who need not hold it.
-    pub(crate) async fn known(
+    pub async fn known(
         &self,
         context: &Context,
         id: &TokenId,
@@ -128,7 +128,7 @@ impl Store {
     /// Reads a page of the tokens that wait for a decision, for all users or for one, from `place`
     /// on: at most `limit` that `wanted` accepts. What waits for others costs nothing to read for
     /// one.
-    pub(crate) async fn waiting(
+    pub async fn waiting(
         &self,
         context: &Context,
         user_id: Option<&str>,
@@ -160,7 +160,7 @@ impl Store {
     }
 
     /// Looks up a token again that was found outstanding.
-    pub(crate) async fn find_again(
+    pub async fn find_again(
         &self,
         context: &Context,
         found: &Outstanding,
@@ -203,7 +203,7 @@ impl Store {
     }
 
     /// Counts the next tokens in shared data, and sets the gauges when the count is complete.
-    pub(crate) fn set_gauges(&self, host: &dyn Host) {
+    pub fn set_gauges(&self, host: &dyn Host) {
         let TokensIn::SharedData { slots, census, lifetime } = &self.0 else { return };
         let Ok(Some(occupancy)) = census.tick(host, slots) else { return };
         occupancy.set_gauges(host, *lifetime);

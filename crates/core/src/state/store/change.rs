@@ -54,7 +54,7 @@ impl Record {
 
 impl Known {
     /// Sets the review.
-    pub(crate) fn decide(&mut self, review: Review) {
+    pub fn decide(&mut self, review: Review) {
         self.record.review = Some(Box::new(review));
     }
 }

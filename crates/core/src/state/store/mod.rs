@@ -17,11 +17,11 @@ pub use outcome::{
     Cancelled, Found, Known, Lifetimes, NotDecided, NotSpent, NotStored, Occupancy, Outstanding,
     StoreFailure,
 };
-pub(crate) use outcome::{MOST_HELD, RecordVersion, SeenRemotely, Standing, Waiting, WaitingPage};
+pub use outcome::{MOST_HELD, RecordVersion, SeenRemotely, Standing, Waiting, WaitingPage};
 pub use record::{Exchange, Grant, Mint};
-pub(crate) use record::{Record, Slot, State};
+pub use record::{Record, Slot, State};
 pub use review::{Choice, ChoiceRefused, Person, Review};
-pub(crate) use review::{Decided, Verdict};
-pub(crate) use token::PREFIX;
+pub use review::{Decided, Verdict};
+pub use token::PREFIX;
 pub(crate) use token::{NONCE_LEN, Origin};
 pub use token::{SubjectToken, TokenId};

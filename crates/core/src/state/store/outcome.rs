@@ -63,12 +63,12 @@ pub struct Outstanding {
     /// The rights that the token grants.
     pub grant: Grant,
     /// The decisions about the token; `None` if it needed none. All required decisions are there.
-    pub(crate) review: Option<Box<Review>>,
+    pub review: Option<Box<Review>>,
 }
 
 /// The version of a record that was read. A spend succeeds only if the record still has it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum RecordVersion {
+pub enum RecordVersion {
     /// The record in this slot, in this version.
     Slot(u32, Version),
     /// The record of a remote store.
@@ -77,7 +77,7 @@ pub(crate) enum RecordVersion {
 
 /// A record of a remote store, as it was read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SeenRemotely {
+pub struct SeenRemotely {
     /// The revision that wrote the record last. A spend replaces this one.
     pub(crate) modified: i64,
     /// The revision that minted the token.
@@ -94,7 +94,7 @@ pub(crate) struct SeenRemotely {
 
 impl Outstanding {
     /// The id of the token: the one in the audit event of its mint.
-    pub(crate) fn id(&self) -> TokenId {
+    pub fn id(&self) -> TokenId {
         TokenId::new(&self.digest, self.slot())
     }
 
@@ -107,7 +107,7 @@ impl Outstanding {
     }
 
     /// The revision that minted the token; none for a token in a table of slots.
-    pub(crate) fn created(&self) -> Revision {
+    pub fn created(&self) -> Revision {
         match &self.seen {
             RecordVersion::Slot(..) => Revision::default(),
             RecordVersion::Remote(seen) => seen.created,
@@ -115,7 +115,7 @@ impl Outstanding {
     }
 
     /// The last revocation of all, at the moment the token was found; `None` for a token in a slot.
-    pub(crate) const fn last_revocation(&self) -> Option<LastRevocation> {
+    pub const fn last_revocation(&self) -> Option<LastRevocation> {
         match &self.seen {
             RecordVersion::Slot(..) => None,
             RecordVersion::Remote(seen) => Some(seen.last_revocation),
@@ -168,7 +168,7 @@ impl Found {
 
 /// The state of a token, as people see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub enum Standing {
     /// Somebody must decide about the token.
     Pending,
     /// The token can be exchanged.
@@ -185,7 +185,7 @@ pub(crate) enum Standing {
 
 impl Standing {
     /// The word for callers and approvers.
-    pub(crate) const fn word(self) -> &'static str {
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Approved => "approved",
@@ -200,15 +200,15 @@ impl Standing {
 /// A token that was looked up by its id, by somebody who need not hold it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    pub(crate) record: Record,
-    pub(crate) expires_at: UnixTime,
+    pub record: Record,
+    pub expires_at: UnixTime,
     /// The revision that minted the token; none for a token in a table of slots.
-    pub(crate) created: Revision,
+    pub created: Revision,
 }
 
 impl Known {
     /// The state of the token.
-    pub(crate) fn standing(&self, now: UnixTime) -> Standing {
+    pub fn standing(&self, now: UnixTime) -> Standing {
         match &self.record.state {
             State::Spent(_) => Standing::Exchanged,
             State::Cancelled => Standing::Cancelled,
@@ -243,12 +243,12 @@ impl Known {
     }
 
     /// The request that minted the token.
-    pub(crate) const fn mint(&self) -> &Mint {
+    pub const fn mint(&self) -> &Mint {
         &self.record.mint
     }
 
     /// The user; `None` if the token is spent or taken back.
-    pub(crate) fn user_id(&self) -> Option<&str> {
+    pub fn user_id(&self) -> Option<&str> {
         match &self.record.state {
             State::Outstanding(grant) => Some(&grant.user_id),
             State::Spent(_) | State::Cancelled => None,
@@ -256,13 +256,13 @@ impl Known {
     }
 
     /// Returns true if the token needs, or has, the consent of the person with this name.
-    pub(crate) fn asks_consent_of(&self, name: &str) -> bool {
+    pub fn asks_consent_of(&self, name: &str) -> bool {
         let review = self.record.review.as_ref();
         review.is_some_and(|review| review.consent) && self.user_id() == Some(name)
     }
 
     /// Returns true if people decide about the token.
-    pub(crate) const fn has_review(&self) -> bool {
+    pub const fn has_review(&self) -> bool {
         self.record.review.is_some()
     }
 
@@ -279,24 +279,24 @@ impl Known {
 
 /// The most tokens with a review that one caller may hold at one time, so that no caller fills the
 /// store with tokens that nobody decides about.
-pub(crate) const MOST_HELD: usize = 1000;
+pub const MOST_HELD: usize = 1000;
 
 /// A token that waits for a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    pub(crate) id: TokenId,
-    pub(crate) known: Known,
+pub struct Waiting {
+    pub id: TokenId,
+    pub known: Known,
 }
 
 /// A part of the tokens that wait for a decision.
 #[derive(Debug)]
-pub(crate) struct WaitingPage {
+pub struct WaitingPage {
     /// The tokens that were found.
-    pub(crate) entries: Vec<Waiting>,
+    pub entries: Vec<Waiting>,
     /// The place where the next page begins, as the adapter writes it; `None` at the end.
-    pub(crate) next: Option<String>,
+    pub next: Option<String>,
     /// True if every token of this part could be read.
-    pub(crate) complete: bool,
+    pub complete: bool,
 }
 
 /// The result of taking a token back.

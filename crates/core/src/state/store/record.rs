@@ -80,7 +80,7 @@ pub struct Exchange {
 /// The state of a token. An outstanding token becomes spent or cancelled, once; nothing changes
 /// after that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum State {
+pub enum State {
     Outstanding(Grant),
     Spent(Exchange),
     /// The token was taken back before it was exchanged.
@@ -95,14 +95,14 @@ pub(crate) fn is_current(mint: &Mint, expires_at: UnixTime, now: UnixTime) -> bo
 
 /// The record of one token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub struct Record {
     digest: [u8; 32],
-    pub(crate) mint: Mint,
-    pub(crate) state: State,
+    pub mint: Mint,
+    pub state: State,
     /// The decisions about the token; `None` if it needs none. The token keeps them until its
     /// record is gone.
     #[serde(skip)]
-    pub(crate) review: Option<Box<Review>>,
+    pub review: Option<Box<Review>>,
 }
 
 impl Record {
@@ -164,7 +164,7 @@ impl Record {
 
 /// A slot, as far as this version of the filter can read it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub struct Slot {
     pub(crate) expires_at: UnixTime,
     /// The record; `None` if it has a format that this version does not know, or names that no
     /// filter can have stored.

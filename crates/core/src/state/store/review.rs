@@ -12,11 +12,11 @@ use crate::policy::is_user_id;
 
 /// A decision of one person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Decided {
+pub struct Decided {
     /// The name of the person, with their issuer's prefix.
-    pub(crate) by: String,
+    pub by: String,
     /// The time of the decision, in milliseconds since the epoch.
-    pub(crate) at_millis: u64,
+    pub at_millis: u64,
 }
 
 /// The decisions that a token needs, and those that were made.
@@ -25,21 +25,21 @@ pub struct Review {
     /// The number of people who must approve.
     pub(crate) approvals: u8,
     /// True if the user must consent.
-    pub(crate) consent: bool,
+    pub consent: bool,
     /// The person or the account whose access token minted the subject token, if the caller has
     /// another name.
     pub(crate) minted_by: Option<String>,
     /// The people who approved. No name occurs twice.
-    pub(crate) approved: Vec<Decided>,
+    pub approved: Vec<Decided>,
     /// When the user consented, in milliseconds since the epoch.
     pub(crate) consented_at_millis: Option<u64>,
     /// The person who denied.
-    pub(crate) denied: Option<Decided>,
+    pub denied: Option<Decided>,
 }
 
 /// The result of all decisions until now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// A decision is missing.
     Pending,
     /// Nobody is missing.
@@ -81,10 +81,10 @@ pub enum Choice {
 
 impl Choice {
     /// All choices.
-    pub(crate) const ALL: [Self; 2] = [Self::Approve, Self::Deny];
+    pub const ALL: [Self; 2] = [Self::Approve, Self::Deny];
 
     /// The word for a choice at the endpoints.
-    pub(crate) const fn word(self) -> &'static str {
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Approve => "approve",
             Self::Deny => "deny",
@@ -113,7 +113,7 @@ impl Review {
     }
 
     /// Returns how many approvals are missing.
-    pub(crate) fn missing(&self) -> u8 {
+    pub fn missing(&self) -> u8 {
         let given = u8::try_from(self.approved.len()).unwrap_or(u8::MAX);
         self.approvals.saturating_sub(given)
     }
@@ -129,22 +129,22 @@ impl Review {
     }
 
     /// Returns true if the user has consented.
-    pub(crate) const fn has_consent(&self) -> bool {
+    pub const fn has_consent(&self) -> bool {
         self.consented_at_millis.is_some()
     }
 
     /// The names of the people who approved.
-    pub(crate) fn approvers(&self) -> Vec<String> {
+    pub fn approvers(&self) -> Vec<String> {
         self.approved.iter().map(|approval| approval.by.clone()).collect()
     }
 
     /// Returns true if this person has approved.
-    pub(crate) fn has_approval_of(&self, name: &str) -> bool {
+    pub fn has_approval_of(&self, name: &str) -> bool {
         self.approved.iter().any(|approval| approval.by == name)
     }
 
     /// Returns true if the review has this choice of the person, who is the user if `is_user`.
-    pub(crate) fn has_choice_of(&self, name: &str, is_user: bool, choice: Choice) -> bool {
+    pub fn has_choice_of(&self, name: &str, is_user: bool, choice: Choice) -> bool {
         match choice {
             Choice::Approve if is_user => self.has_consent(),
             Choice::Approve => self.has_approval_of(name),

@@ -10,7 +10,7 @@ use crate::state::remote::{Revision, TAG_LEN, Tag};
 
 /// The beginning of every subject token of this filter. A token without it was issued by somebody
 /// else.
-pub(crate) const PREFIX: &str = "sub_";
+pub const PREFIX: &str = "sub_";
 
 /// The length of the random part: 256 bits cannot be guessed.
 pub(crate) const NONCE_LEN: usize = 32;
