@@ -309,7 +309,7 @@ tools:
 quick: export CARGO_INCREMENTAL := 1
 quick: lint-format
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	cargo test --all-features $(addprefix --package ,impersonation-filter impersonation-filter-cli impersonation-core quickjs-rewind) --lib --test rules --test without_envoy --test architecture
+	cargo test --all-features $(addprefix --package ,impersonation-filter impersonation-filter-cli impersonation-core impersonation-issuer quickjs-rewind) --lib --test rules --test without_envoy --test architecture
 
 lint: lint-format lint-native lint-wasm
 
@@ -325,8 +325,8 @@ lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 # Uses the profile of the module, so that the C of the engine is not compiled again. The second line
 # lints what is different without the engine.
 lint-wasm: wasm-target console/node_modules $(if $(filter parts,$(MAKECMDGOALS)),build)
-	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
-	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
+	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package impersonation-issuer --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
+	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package impersonation-issuer --target wasm32-wasip1 --no-default-features -- -D warnings
 
 # Writes the lists in docs/ and the JSON Schemas from the declarations in crates/core/src/config,
 # and the table of a mint's checks from the test that plays them.

@@ -5,9 +5,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use impersonation_core::step::{Call, CallFailure, Reply, WhenCallerLeaves};
-use impersonation_core::stream::Stream;
 use impersonation_envoy::host::{self, CallId};
 use impersonation_envoy::{SendsCalls, Shown, action};
+use impersonation_issuer::stream::Stream;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 

@@ -1,7 +1,7 @@
 //! The page of live impersonations, and the banner of browser sessions, which build.rs makes of the
 //! sources in console/.
 
-use impersonation_core::issuer::BuiltPage;
+use impersonation_issuer::issuer::BuiltPage;
 
 /// Returns the page; `None` if the module is built without it.
 #[cfg(feature = "console")]

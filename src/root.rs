@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use impersonation_core::config::ConfigError;
 use impersonation_core::host::Host;
-use impersonation_core::issuer::{Service, TICK};
 use impersonation_envoy::host::{self, CallId, Envoy};
 use impersonation_envoy::{ForeignFunctions, Plugin};
+use impersonation_issuer::issuer::{Service, TICK};
 use proxy_wasm::traits::HttpContext;
 
 use crate::http::Http;

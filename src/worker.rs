@@ -8,10 +8,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use impersonation_core::issuer::Service;
 use impersonation_core::step::{Call, CallFailure, Reply, Step, WhenCallerLeaves};
 use impersonation_envoy::host::{self, CallId, Envoy};
 use impersonation_envoy::{Background, abi};
+use impersonation_issuer::issuer::Service;
 
 /// A stream that awaits a reply which Envoy brings to the root context.
 pub(crate) trait AwaitsReply {

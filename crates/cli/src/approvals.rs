@@ -4,9 +4,9 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
-use impersonation_core::issuer::Paths;
 use impersonation_core::one_line;
 use impersonation_core::time::UnixTime;
+use impersonation_issuer::issuer::Paths;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use terminal_size::{Width, terminal_size};

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 
 use clap::Args;
-use impersonation_core::claims::{Authorizer, AuthorizerInput};
 use impersonation_core::policy::Bounds;
+use impersonation_issuer::claims::{Authorizer, AuthorizerInput};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use impersonation_core::claims::{Input, Limits, Script};
 use impersonation_core::oauth::TOKEN_EXCHANGE;
+use impersonation_issuer::claims::{Input, Limits, Script};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};

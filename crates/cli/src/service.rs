@@ -10,9 +10,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use impersonation_core::issuer::Paths;
 use impersonation_core::secret::Secret;
 use impersonation_core::time::UnixTime;
+use impersonation_issuer::issuer::Paths;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 use serde::de::DeserializeOwned;

@@ -70,7 +70,7 @@ pub trait HttpStream: HttpRequest {
     /// Sends a request on that was held back.
     fn resume_request(&self);
 
-    /// Sends a call for the stream. The reply goes to [`Stream::on_reply`](crate::stream::Stream).
+    /// Sends a call for the stream. The reply goes to `Stream::on_reply`.
     fn send(&self, call: &Call, when_caller_leaves: WhenCallerLeaves) -> Result<(), CallFailure>;
 }
 

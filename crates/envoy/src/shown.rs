@@ -1,7 +1,7 @@
 //! The stream that Envoy's current callback is about, as the core sees it.
 
+use impersonation_core::http_stream::{Flow, HttpRequest, HttpStream};
 use impersonation_core::step::{Call, CallFailure, WhenCallerLeaves};
-use impersonation_core::stream::{Flow, HttpRequest, HttpStream};
 use proxy_wasm::types::{Action, MapType};
 
 use crate::host;

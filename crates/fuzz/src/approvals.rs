@@ -5,8 +5,8 @@
 use std::rc::Rc;
 
 use impersonation_core::fakes::{FakeHost, START};
-use impersonation_core::issuer::Service;
 use impersonation_core::step::{Call, Reply};
+use impersonation_issuer::issuer::Service;
 use serde_json::{Value, json};
 
 use crate::setting::{

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use impersonation_core::fakes::START;
-use impersonation_core::issuer::Service;
+use impersonation_issuer::issuer::Service;
 use serde_json::{Value, json};
 
 use crate::setting::{

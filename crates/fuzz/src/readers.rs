@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use impersonation_core::claims::{Input, Limits, Script};
 use impersonation_core::config::decode;
 use impersonation_core::fakes::{FakeHost, START};
 use impersonation_core::guard::Guard;
-use impersonation_core::issuer;
 use impersonation_core::jose::{
     AccessTokenType, Algorithm, KeySet, PublishedKey, UntrustedJwt, VerifyingKey, private_from_pem,
 };
 use impersonation_core::oauth::TOKEN_EXCHANGE;
 use impersonation_core::oauth::form::{Form, Looks, looks_like_exchange};
+use impersonation_issuer::claims::{Input, Limits, Script};
+use impersonation_issuer::issuer;
 use serde_json::{Value, json};
 
 use crate::check;

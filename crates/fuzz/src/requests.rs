@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use impersonation_core::fakes::{Etcd, FakeHost, FakeStream, START, jwt_metadata};
 use impersonation_core::guard::Guard;
-use impersonation_core::issuer::Service;
 use impersonation_core::step::{Call, CallFailure, GrpcStatus, Reply};
-use impersonation_core::stream::Flow;
+use impersonation_issuer::issuer::Service;
+use impersonation_issuer::stream::Flow;
 use serde_json::{Value, json};
 
 use crate::corpus;

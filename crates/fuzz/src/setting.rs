@@ -6,9 +6,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ed25519_dalek::{Signer as _, SigningKey};
 use impersonation_core::fakes::{FakeHost, START, Sent};
-use impersonation_core::issuer::Service;
 use impersonation_core::oauth::TOKEN_EXCHANGE;
 use impersonation_core::step::{Call, CallFailure, Reply};
+use impersonation_issuer::issuer::Service;
 use serde_json::{Value, json};
 
 use crate::world::{Request, play};

@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use impersonation_core::fakes::{self, FakeHost, FakeStream, Sent};
 use impersonation_core::host::Host;
-use impersonation_core::issuer::Service;
 use impersonation_core::step::{Call, Reply};
-use impersonation_core::stream::{Flow, Stream};
+use impersonation_issuer::issuer::Service;
+use impersonation_issuer::stream::{Flow, Stream};
 use serde_json::Value;
 
 /// A request as it reaches Envoy.

@@ -115,10 +115,10 @@ test('the described errors are those of docs/endpoints.md and those that the fil
     statuses.match(/\b\d{3}\b/g).map((status) => [status, code])
   ));
 
-  const folder = 'crates/core/src/issuer';
+  const folder = 'crates/issuer/src/issuer';
   const sources = readdirSync(`${ROOT}${folder}`, { recursive: true }).filter((name) => name.endsWith('.rs')).map((name) => read(`${folder}/${name}`));
   // The errors of security events have the codes of RFC 8935.
-  const events = read('crates/core/src/events/mod.rs').split('fn code(')[1].split('\n    }\n')[0];
+  const events = read('crates/issuer/src/events/mod.rs').split('fn code(')[1].split('\n    }\n')[0];
   const ofEvents = [...events.matchAll(/"(\w+)"/g)].map(([, code]) => [code === 'authentication_failed' ? '401' : '400', code]);
   const newIn = (source) => [...source.matchAll(/\b(?:Refusal|Self)::new\(\s*(\d{3}),\s*"(\w+)"/g)].map(([, ...pair]) => pair);
   // Beside an access token the errors of a proof are 401 (RFC 9449, 7.1).

@@ -9,7 +9,7 @@ use std::time::Duration;
 use impersonation_core::fakes::{FakeHost, FakeStream, Headers, jwt_metadata};
 use impersonation_core::guard::Guard;
 use impersonation_core::host::Host;
-use impersonation_core::stream::Flow;
+use impersonation_issuer::stream::Flow;
 use serde_json::{Value, json};
 
 use testkit::gateway::raw_part;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use impersonation_core::fakes::{self, Etcd, FakeHost, FakeStream, Headers, Sent};
 use impersonation_core::host::{Host, UnixTime};
-use impersonation_core::issuer::{BuiltPage, Service};
 use impersonation_core::step::{Call, CallFailure, GrpcStatus, HttpCall, Reply};
-use impersonation_core::stream::{Flow, Stream};
+use impersonation_issuer::issuer::{BuiltPage, Service};
+use impersonation_issuer::stream::{Flow, Stream};
 use serde_json::Value;
 
 use testkit::configuration::Configuration;

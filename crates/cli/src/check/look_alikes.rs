@@ -3,7 +3,7 @@
 //! Some servers read `/OIDC/token`, `/oidc/token/` or `/oidc;x/token` as `/oidc/token`. To Envoy
 //! and the filter these are other paths, so they would reach such a server past the filter.
 
-use impersonation_core::issuer::{Endpoint, Paths};
+use impersonation_issuer::issuer::{Endpoint, Paths};
 
 use super::findings::Findings;
 use super::reached::Service;

@@ -1,7 +1,7 @@
 //! Checks the HTTP connection manager around the filter: requests that the filter holds back must
 //! not hang, and their bodies must fit Envoy's buffers.
 
-use impersonation_core::issuer::{MAX_BODY, Paths};
+use impersonation_issuer::issuer::{MAX_BODY, Paths};
 
 use super::findings::Findings;
 use super::routing::{self, Route};

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use impersonation_core::issuer::{MAX_BODY, Paths};
+use impersonation_issuer::issuer::{MAX_BODY, Paths};
 use serde_json::Value;
 
 use super::clusters::Clusters;

@@ -1,7 +1,7 @@
 //! Checks that the routes in manifests, Istio's `VirtualService` and the Gateway API's `HTTPRoute`,
 //! are for the filter's configured paths.
 
-use impersonation_core::issuer::{Endpoint, Paths};
+use impersonation_issuer::issuer::{Endpoint, Paths};
 
 use super::findings::Findings;
 use super::look_alikes::{self, is_for_look_alikes};

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use impersonation_core::config::{Config, is_no_secret};
-use impersonation_core::issuer;
 use impersonation_core::jose::Algorithm;
 use impersonation_core::secret::Digest;
+use impersonation_issuer::issuer;
 use serde_json::{Value, json};
 
 use super::demo;

@@ -1,7 +1,7 @@
 //! Checks that requests to the filter's endpoints reach the filter in some listener, and that all
 //! plugins of one service know the same subject tokens.
 
-use impersonation_core::issuer::{Endpoint, Paths, Purpose};
+use impersonation_issuer::issuer::{Endpoint, Paths, Purpose};
 
 use super::findings::Findings;
 use super::routing;

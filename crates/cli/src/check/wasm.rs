@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use impersonation_core::config;
-use impersonation_core::issuer::Paths;
+use impersonation_issuer::issuer::Paths;
 use serde_json::Value;
 
 use super::clusters::Clusters;

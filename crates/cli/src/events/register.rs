@@ -10,8 +10,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use impersonation_core::issuer::EVENT_TYPES;
 use impersonation_core::secret::{Digest, Secret};
+use impersonation_issuer::issuer::EVENT_TYPES;
 
 use super::filters::{Counts, Filters};
 use super::report::Report;

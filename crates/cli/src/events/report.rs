@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use impersonation_core::issuer::EVENT_TYPES;
 use impersonation_core::one_line;
+use impersonation_issuer::issuer::EVENT_TYPES;
 use serde::Serialize;
 
 use super::filters::Counts;

@@ -4,8 +4,8 @@
 //! with its path. An unknown member is a problem too: in security software a misspelt `required`
 //! must not silently mean `false`.
 //!
-//! A configuration is plain data: it has fetched, remembered and run nothing.
-//! [`Service`](crate::issuer::Service) builds the parts that do from it.
+//! A configuration is plain data: it has fetched, remembered and run nothing. The issuer's
+//! `Service` builds the parts that do from it.
 
 mod approvals;
 mod audit;

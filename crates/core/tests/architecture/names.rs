@@ -6,9 +6,14 @@ use proc_macro2::{TokenStream, TokenTree};
 
 use super::source::{Crate, repository};
 
-/// The core and the crates that stand between the core and Envoy.
-const ROOTS: [&str; 4] =
-    ["crates/core/src/lib.rs", "crates/envoy/src/lib.rs", "crates/guard/src/lib.rs", "src/lib.rs"];
+/// The crates that decide, and those that stand between them and Envoy.
+const ROOTS: [&str; 5] = [
+    "crates/core/src/lib.rs",
+    "crates/issuer/src/lib.rs",
+    "crates/envoy/src/lib.rs",
+    "crates/guard/src/lib.rs",
+    "src/lib.rs",
+];
 
 /// The name that stands for two types: a build without the engine has a type that cannot exist in
 /// its place.

@@ -28,9 +28,12 @@ pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The library of this package.
+/// The rooms of the core and of the issuer. The issuer calls the core's rooms by their names there.
 pub(crate) fn core() -> Crate {
-    Crate::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs"))
+    let [core, issuer] = ["core", "issuer"]
+        .map(|name| Crate::read(&repository().join("crates").join(name).join("src/lib.rs")));
+    // The root is the core's.
+    Crate(issuer.0.into_iter().chain(core.0).collect())
 }
 
 /// Every Rust file below a folder.

@@ -9,12 +9,12 @@ use impersonation_core::fakes::{
 };
 use impersonation_core::guard::Guard;
 use impersonation_core::host::Host;
+use impersonation_core::http_stream::{Flow, HttpRequest};
 use impersonation_core::state::etcd::RecordKeys;
 use impersonation_core::state::remote::Revision;
 use impersonation_core::state::revocations::{Mark, Revocation};
 use impersonation_core::state::storage::Revocations;
 use impersonation_core::step::{Call, GrpcCall, Progress, Reply, Step, Task};
-use impersonation_core::stream::{Flow, HttpRequest};
 use serde_json::{Value, json};
 
 const ISSUER: &str = "https://auth.example.com/oidc";

@@ -20,7 +20,7 @@ mod ways;
 
 use std::collections::{BTreeSet, HashSet};
 
-use impersonation_core::issuer::{Endpoint, Paths};
+use impersonation_issuer::issuer::{Endpoint, Paths};
 
 use super::clusters::Clusters;
 use super::findings::{Doubt, Findings, Proved, Severity};

@@ -10,10 +10,10 @@ use std::rc::Rc;
 use impersonation_core::fakes::{self, Etcd, another_envoy};
 pub(crate) use impersonation_core::fakes::{FakeHost, FakeStream, START, Sent};
 use impersonation_core::host::Host;
-use impersonation_core::issuer::{BuiltPage, Service};
 use impersonation_core::jose::NativeCrypto;
 use impersonation_core::step::{Call, GrpcStatus, HttpCall, Reply};
-use impersonation_core::stream::{Flow, Stream};
+use impersonation_issuer::issuer::{BuiltPage, Service};
+use impersonation_issuer::stream::{Flow, Stream};
 use serde_json::Value;
 
 /// A page of one line, as the build makes it: the beginning of a gzip file with `<p>page</p>` in a

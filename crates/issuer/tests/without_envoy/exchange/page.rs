@@ -1,8 +1,8 @@
 //! The page of live impersonations, as a stream answers with it. The tests use a page of one line;
 //! `tests/js/console` reads the real one.
 
-use impersonation_core::issuer::Service;
-use impersonation_core::stream::Flow;
+use impersonation_issuer::issuer::Service;
+use impersonation_issuer::stream::Flow;
 use serde_json::{Value, json};
 
 use super::setting::{ISSUER, configuration, configured};

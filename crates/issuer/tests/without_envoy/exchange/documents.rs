@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use impersonation_core::step::{CallFailure, Reply};
-use impersonation_core::stream::{Flow, Stream};
+use impersonation_issuer::stream::{Flow, Stream};
 use serde_json::{Value, json};
 
 use super::setting::{ISSUER, PROVIDER_KEY, configured};

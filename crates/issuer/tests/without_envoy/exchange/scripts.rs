@@ -1,6 +1,6 @@
 //! Scripts are compiled while the configuration is read.
 
-use impersonation_core::issuer;
+use impersonation_issuer::issuer;
 use serde_json::json;
 
 use super::setting::configuration;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use impersonation_core::issuer::{Body, Head};
 use impersonation_core::oauth::form::Form;
 use impersonation_core::step::{HttpCall, Reply, Response};
+use impersonation_issuer::issuer::{Body, Head};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
