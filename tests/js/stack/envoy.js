@@ -13,19 +13,20 @@ export const CONFIG = `${ROOT}envoy.yaml`;
 export const COMPANION = `${ROOT}target/companion/impersonation-filter`;
 
 /** The ports that envoy.yaml names. */
-export const PORTS = { public: 10000, admin: 9901, metrics: 9902, gateway: 9000, apis: 9001, sessions: 10080, shop: 9002 };
+export const PORTS = { public: 10000, admin: 9901, metrics: 9902, gateway: 9000, apis: 9001, sessions: 10080, shop: 9002, console: 3000 };
 
 /**
  * Returns envoy.yaml with other ports, wherever one occurs: issuer and resources are addresses,
- * too. A missing port is replaced by any free one, and those of APIs and shop by the gateway's.
- * `listener` is for one of several Envoys with the same address. Callouts get more time: on a busy
- * machine the gateway is slow, and that is not what a test is about.
+ * too. A missing port is replaced by any free one, those of APIs and shop by the gateway's. That of
+ * the support console stays. `listener` is for one of several Envoys with the same address.
+ * Callouts get more time: on a busy machine the gateway is slow, and that is not what a test is
+ * about.
  */
 export function configOn(ports, yaml = readFileSync(CONFIG, 'utf8')) {
   if (ports.listener) yaml = yaml.replaceAll(`port_value: ${PORTS.public}}`, `port_value: ${ports.listener}}`);
   for (const [name, port] of Object.entries(PORTS)) {
-    const other = ports[name] ?? (['apis', 'shop'].includes(name) ? ports.gateway : 0) ?? 0;
-    yaml = yaml.replaceAll(new RegExp(`(127\\.0\\.0\\.1|\\.localhost):${port}\\b`, 'g'), `$1:${other}`);
+    const other = ports[name] ?? { apis: ports.gateway, shop: ports.gateway, console: port }[name] ?? 0;
+    yaml = yaml.replaceAll(new RegExp(`(127\\.0\\.0\\.1|\\blocalhost):${port}\\b`, 'g'), `$1:${other}`);
     yaml = yaml.replaceAll(`port_value: ${port}}`, `port_value: ${other}}`);
   }
   return yaml.replaceAll(', timeout: 2s}', ', timeout: 10s}');
