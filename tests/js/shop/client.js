@@ -9,10 +9,18 @@ const socket = new WebSocket(`${location.protocol.replace('http', 'ws')}//${loca
 socket.addEventListener('message', ({ data }) => {
   byId('said').append(Object.assign(document.createElement('li'), { textContent: data }));
 });
+const { send } = byId('chat').elements;
+socket.addEventListener('open', () => {
+  send.disabled = false;
+});
+socket.addEventListener('close', () => {
+  send.disabled = true;
+  byId('said').append(Object.assign(document.createElement('li'), { textContent: 'The chat is closed.' }));
+});
 byId('chat').addEventListener('submit', (event) => {
   event.preventDefault();
   const { text } = event.target.elements;
-  if (text.value && socket.readyState === WebSocket.OPEN) socket.send(text.value);
+  if (text.value) socket.send(text.value);
   text.value = '';
 });
 

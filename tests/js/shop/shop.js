@@ -109,5 +109,5 @@ function shopPage(user, orders) {
 <section aria-labelledby="broken"><h2 id="broken">Something arrived broken?</h2>
 <form method="post" action="/photo" enctype="multipart/form-data"><label>Photo <input type="file" name="photo" required></label> <button>Send the photo</button></form></section>
 <section aria-labelledby="talk"><h2 id="talk">Chat with us</h2>
-<form id="chat"><label>Message <input name="text" maxlength="60" autocomplete="off"></label> <button>Send</button></form><ul id="said" aria-live="polite"></ul></section></main>`;
+<form id="chat"><label>Message <input name="text" maxlength="60" autocomplete="off"></label> <button name="send" disabled>Send</button></form><ul id="said" aria-live="polite"></ul></section></main>`;
 }
