@@ -1,6 +1,7 @@
-// `make demo` and `make run`: starts the identity gateway, and Envoy with envoy.yaml and the hook
-// that is commented there, and shows the flow through both. `--stay` keeps them until Ctrl-C.
-// Nothing outlives this program, which ends with status 0 only if every step did what it should.
+// `make demo` and `make run`: starts the identity gateway, a shop with its support console, and
+// Envoy with envoy.yaml and the hook that is commented there, and shows the flow through them.
+// `--stay` keeps them until Ctrl-C. Nothing outlives this program, which ends with status 0 only if
+// every step did what it should.
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { CONFIG, PORTS, ROOT, startEnvoy } from '../tests/js/stack/envoy.js';
 import { startGateway } from '../tests/js/stack/gateway.js';
@@ -8,6 +9,7 @@ import { startHook, withHook } from '../tests/js/stack/hook.js';
 import { isFree, ProcessError, stopAll, tails } from '../tests/js/stack/process.js';
 import { pasteable, showFlow } from '../tests/js/stack/flow.js';
 import { assignments } from '../tests/js/stack/requests.js';
+import { startShop, withOrdinaryShop } from '../tests/js/stack/shop.js';
 
 const ORIGIN = `http://127.0.0.1:${PORTS.public}`;
 const MODULE = 'target/wasm32-wasip1/release/impersonation_filter.wasm';
@@ -37,9 +39,10 @@ async function demonstrate() {
 
   mkdirSync(LOGS, { recursive: true });
   const gateway = await startGateway({ port: PORTS.gateway, apis: PORTS.apis, origin: ORIGIN, log: `${LOGS}/gateway.log` });
+  const shop = await startShop({ log: `${LOGS}/shop.log` });
   const hook = await startHook();
   const config = `${LOGS}/envoy.yaml`;
-  writeFileSync(config, withHook(readFileSync(CONFIG, 'utf8'), hook));
+  writeFileSync(config, withOrdinaryShop(withHook(readFileSync(CONFIG, 'utf8'), hook)));
   const envoy = await startEnvoy({ config, env: { HOOK_SECRET: hook.secret }, log: `${LOGS}/envoy.log` });
   console.log(`Envoy listens on ${ORIGIN}, the identity gateway is behind it. Logs: target/demo`);
 
@@ -53,6 +56,9 @@ async function demonstrate() {
 See who acts as whom, and end it, on the page ${ORIGIN}/impersonations/
 There sign in as oncall-1, who may end and approve impersonations, as agent-2, who may approve them,
 or as auditor-1, who may only look. Nobody acts as vip-1 without an approval.
+
+Open a shop as its user: sign in as agent-1 at the support console http://localhost:${PORTS.console}/
+The user signs in at the shop's ordinary host, http://shop.localhost:${PORTS.public}/
 
 Paste this into another shell to try it yourself: the tokens are fresh, the subject token is unspent.
 
@@ -69,5 +75,5 @@ ${lines.revoke}
 ${lines.use}
 
 Envoy stays up until Ctrl-C; its admin interface is on http://127.0.0.1:${PORTS.admin}.`);
-  throw new Error(await Promise.race([gateway, envoy].map(async ({ name, closed }) => `${name} ${await closed}`)));
+  throw new Error(await Promise.race([gateway, shop, envoy].map(async ({ name, closed }) => `${name} ${await closed}`)));
 }

@@ -5,6 +5,7 @@ import { execFileSync } from 'node:child_process';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { PORTS, ROOT } from '../tests/js/stack/envoy.js';
+import { ask } from '../tests/js/stack/http.js';
 import { isFree, start, stopAll } from '../tests/js/stack/process.js';
 import { pasteFlow, pasteReadme, shown } from '../tests/js/stack/readme.js';
 
@@ -35,6 +36,12 @@ test('the demo shows the flow, prints lines that can be pasted, and leaves nothi
   const [kill, check] = await pasteReadme();
   assert.equal(masked(kill), masked(shown('README.md', 'text')));
   assert.match(check, /^envoy\.yaml: valid\b/m);
+  const address = (words) => new URL(new RegExp(`${words} (http:\\S+)$`, 'm').exec(printed)[1]);
+  for (const [words, path, page] of [['support console', '/', 'Support console'], ['ordinary host,', '/sign-in', 'Rainy Day Shop']]) {
+    const { port, host } = address(words);
+    assert.match((await ask({ port, host, path })).text, new RegExp(`<h1>${page}</h1>`));
+  }
+
   assert.match(await pasteFlow(), /"sub":"user-42".*Audiences in Jwt are not allowed$/);
 
   process.kill(demo.pid, 'SIGINT');
