@@ -59,8 +59,8 @@ test-release: release tools tests/js/node_modules
 	$(part)
 	cd tests/js/release && node --test
 
-# Starts Envoy before an identity gateway on 127.0.0.1:10000, shows the flow, and goes on until
-# Ctrl-C. The README then uses the companion.
+# Starts Envoy before an identity gateway on 127.0.0.1:10000 and before a shop, shows the flow, and
+# goes on until Ctrl-C. The README then uses the companion.
 run: build companion tests/js/node_modules
 	node demo/demo.js --stay
 
@@ -211,7 +211,8 @@ test-approvals: build tools tests/js/node_modules
 console: console/node_modules
 	node console/build.js
 
-# The page in Debian's Chromium and Firefox, before Envoy with the module, and the banner.
+# The page and browser sessions in Debian's Chromium and Firefox, before Envoy with the module, and
+# the banner.
 test-console: build console companion tools tests/js/node_modules
 	$(part)
 	scripts/chromium --version
