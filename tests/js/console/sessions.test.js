@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { poll, ROOT } from '../stack/envoy.js';
 import { stopAll } from '../stack/process.js';
-import { startSessions } from './as-user.js';
+import { formOf, startSessions } from './as-user.js';
 import { STRANGE } from './stack.js';
 import { startTabs } from './tabs.js';
 
@@ -39,6 +39,57 @@ async function noFindings(tab, what) {
   await tab.evaluate(`(() => { ${AXE}; })()`);
   const found = await tab.evaluate('axe.run().then(({ violations }) => violations.map(({ id, nodes }) => [id, nodes.map(({ html, failureSummary }) => html + failureSummary)]))');
   assert.deepEqual(found, [], what);
+}
+
+/** Runs in a hostile page: posts a form. */
+function submit(action, fields, target) {
+  const form = Object.assign(document.createElement('form'), { method: 'post', action, target });
+  for (const [name, value] of Object.entries(fields)) form.append(Object.assign(document.createElement('input'), { type: 'hidden', name, value }));
+  document.body.append(form);
+  form.submit();
+  return 1;
+}
+
+/** The attacks whose requests have paths of their own. */
+const ATTACKS = ['post', 'read', 'image', 'script', 'socket', 'events', 'beacon', 'frame', 'form'];
+
+/**
+ * Runs in a hostile page, with the function above. Resolves with the names of the attacks that have
+ * got an answer. A post, a form, a frame and a beacon tell the page nothing.
+ */
+async function attack({ host, marker, begin, fields }, post) {
+  const at = (kind) => `${host}/attack/${marker}/${kind}`;
+  const read = (url, options) => fetch(url, { credentials: 'include', ...options }).then(() => true, () => false);
+  const blind = (url, body) => fetch(url, { method: 'POST', mode: 'no-cors', credentials: 'include', body }).then(() => false, () => false);
+  const loaded = (name, src) => new Promise((resolve) => {
+    document.body.append(Object.assign(document.createElement(name), { src, onload: () => resolve(true), onerror: () => resolve(false) }));
+  });
+  const framed = (members) => document.body.append(Object.assign(document.createElement('iframe'), members));
+  framed({ src: at('frame') });
+  for (const [name, action] of Object.entries({ form: at('form'), begin })) {
+    framed({ name });
+    post(action, fields, name);
+  }
+  navigator.sendBeacon(at('beacon'), 'x');
+  const results = {
+    post: await blind(at('post'), new URLSearchParams({ item: 'x' })),
+    read: await read(at('read')),
+    image: await loaded('img', at('image')),
+    script: await loaded('script', at('script')),
+    socket: await new Promise((resolve) => {
+      const socket = new WebSocket(at('socket').replace('http', 'ws'));
+      Object.assign(socket, { onopen: () => resolve(true), onclose: () => resolve(false) });
+    }),
+    events: await new Promise((resolve) => {
+      const events = new EventSource(at('events'), { withCredentials: true });
+      Object.assign(events, { onopen: () => resolve(true), onerror: () => resolve((events.close(), false)) });
+    }),
+    me: await read(`${host}/.impersonation/me`),
+    end: await read(`${host}/.impersonation/end`, { method: 'POST' }),
+    endBlindly: await blind(`${host}/.impersonation/end`),
+    begin: await blind(begin, new URLSearchParams(fields)),
+  };
+  return Object.keys(results).filter((kind) => results[kind]);
 }
 
 let stack;
@@ -294,6 +345,90 @@ for (const name of ['Chromium', 'Firefox']) {
         shop: stack.wire.bytes(),
       });
       assert.match(stack.wire.bytes(), /x-impersonator: agent-1/);
+    });
+
+    const attackers = {
+      'a stranger\'s site': () => profile.open(stack.pages.at('stranger', 'Win a prize!')),
+      'a sibling host': () => profile.open(stack.pages.at('sibling.as-user', 'Win a prize!')),
+      'the application\'s own page in another session': async () => (await begun({ userId: 'user-43', landing: '/orders.json' })).tab,
+    };
+    for (const [what, open] of Object.entries(attackers)) {
+      test(`${what} does nothing as the user, spends no token, and begins no session`, async () => {
+        const victim = await begun({ landing: '/orders.json' });
+        const token = await stack.mint();
+        const attacker = await open();
+        const before = (await profile.cookies()).length;
+        const tried = async (marker, kinds) => {
+          for (const kind of kinds) await poll(() => stack.logged(`/attack/${marker}/${kind}`).length > 0);
+          for (const kind of kinds) {
+            const statuses = stack.logged(`/attack/${marker}/${kind}`).map(({ status }) => status);
+            assert.deepEqual(statuses.filter((status) => ![303, 401, 403].includes(status)), [], kind);
+          }
+        };
+        stack.wire.forget();
+        const marker = `${name}-${what.replaceAll(/\W+/g, '-')}`;
+        const attempt = (members) => `(${attack})(${JSON.stringify({ host: victim.host, begin: token.begin, fields: token.fields, ...members })}, ${submit})`;
+        assert.deepEqual(await attacker.evaluate(attempt({ marker })), []);
+        await tried(marker, ATTACKS);
+        // In a sandboxed frame the origin is `null`.
+        const boxed = `<body><script>${attempt({ marker: `${marker}-boxed` })}.then((told) => parent.postMessage(told, '*'))</script>`;
+        assert.deepEqual(await attacker.evaluate(`new Promise((resolve) => {
+          addEventListener('message', ({ data }) => resolve(data));
+          const frame = { sandbox: 'allow-scripts allow-forms', srcdoc: ${JSON.stringify(boxed).replaceAll('</', '<\\/')} };
+          document.body.append(Object.assign(document.createElement('iframe'), frame));
+        })`), []);
+        await tried(`${marker}-boxed`, ATTACKS);
+        // The whole tab goes there, by an address and by a form.
+        for (const [kind, going] of [
+          ['address', `(location.assign('${victim.host}/attack/${marker}/address'), 1)`],
+          ['whole', `(${submit})('${victim.host}/attack/${marker}/whole', {}, '_top')`],
+        ]) {
+          const url = await attacker.evaluate('location.href');
+          await attacker.evaluate(going);
+          await attacker.eventually(`document.title === 'Not allowed' || ${isAt(`${stack.support}/ended`)}`);
+          await tried(marker, [kind]);
+          await attacker.open(url);
+        }
+        await attacker.evaluate(`(${submit})(${JSON.stringify(token.begin)}, ${JSON.stringify(token.fields)}, '_top')`);
+        await attacker.eventually("document.title === 'The session has not begun'");
+
+        // The shop has seen nothing but the attacking tab's own page, if it is the shop's.
+        assert.deepEqual(stack.wire.requests().filter((one) => !/^GET \/(orders\.json|favicon\.ico)$/.test(one)), []);
+        assert.equal((await profile.cookies()).length, before);
+        const [user, me] = await victim.tab.evaluate(`Promise.all([${orders}.then(({ user }) => user), ${statusOf('/.impersonation/me')}])`);
+        assert.deepEqual([user, me], ['user-42', 200]);
+        const begins = await profile.open();
+        await stack.post(begins, token);
+        await begins.eventually(isAt(`${token.host}/orders`));
+      });
+    }
+
+    test('a sandboxed frame of the support console begins nothing', async () => {
+      profile = await browser.profile();
+      const token = await stack.mint();
+      const form = formOf(token.begin, token.fields, 'target="_top"');
+      const tab = await profile.open(stack.pages.at('console', `<iframe sandbox="allow-scripts allow-forms allow-top-navigation"
+        srcdoc="${`${form}<script>document.forms[0].submit()</script>`.replaceAll('&', '&amp;').replaceAll('"', '&quot;')}"></iframe>`));
+      await tab.eventually("document.title === 'The session has not begun'");
+      assert.deepEqual(await profile.cookies(), []);
+    });
+
+    test('a hostile page of the application neither reads the cookie nor replaces it', async () => {
+      const { tab, host, fields } = await begun({ landing: '/orders.json' });
+      const { host: stranger } = await stack.mint();
+      const [{ value }] = await profile.cookies();
+      const read = await tab.evaluate(`(async () => {
+        const before = document.cookie;
+        for (const more of ['', '; Domain=as-user.localhost', '; Path=/orders']) document.cookie = '__Host-impersonation=replaced; Secure; Path=/' + more;
+        const cors = await fetch('${stranger}/.impersonation/me', { credentials: 'include' }).then(() => 'read', () => 'refused');
+        const begin = await fetch('/.impersonation/begin', { method: 'POST', body: new URLSearchParams(${JSON.stringify(fields)}) });
+        return [before, cors, begin.status, await begin.text()];
+      })()`);
+      assert.deepEqual(read.slice(0, 3), ['', 'refused', 403]);
+      nowhere({ ...fields, access_token: value.split('.')[2] }, { answer: read[3] });
+      assert.deepEqual((await profile.cookies()).map((one) => one.value), [value]);
+      assert.equal(await tab.evaluate(statusOf('/.impersonation/me')), 200);
+      assert.equal(await tab.evaluate('location.origin'), host);
     });
   });
 }
