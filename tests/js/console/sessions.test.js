@@ -6,7 +6,7 @@ import { after, afterEach, before, describe, test } from 'node:test';
 import { poll, ROOT } from '../stack/envoy.js';
 import { stopAll } from '../stack/process.js';
 import { formOf, startSessions } from './as-user.js';
-import { STRANGE } from './stack.js';
+import { enter, STRANGE } from './stack.js';
 import { startTabs } from './tabs.js';
 
 const FILE = `${ROOT}tests/js/shop/style.css`;
@@ -429,6 +429,24 @@ for (const name of ['Chromium', 'Firefox']) {
       assert.deepEqual((await profile.cookies()).map((one) => one.value), [value]);
       assert.equal(await tab.evaluate(statusOf('/.impersonation/me')), 200);
       assert.equal(await tab.evaluate('location.origin'), host);
+    });
+
+    if (name !== 'Chromium') return;
+
+    test('the page of live impersonations and the list mark browser sessions', async () => {
+      const inTab = await begun({ userId: 'in a tab' });
+      const api = { resource: `${stack.origin}/orders`, scope: 'orders:read' };
+      const other = await stack.mint({ userId: 'at an API', ...api });
+      const exchanged = await fetch(`${stack.origin}/oidc/token`, { method: 'POST', body: new URLSearchParams({ ...other.fields, ...api }) });
+      assert.equal(exchanged.status, 200);
+      const marks = (await stack.list()).impersonations.map(({ id, browserSession }) => [id, browserSession]);
+      assert.deepEqual([inTab.id, other.id].map((id) => marks.find(([one]) => one === id)[1]), [true, undefined]);
+      const { page } = await profile.open();
+      await enter(page, stack.origin);
+      const row = (user) => page.getByRole('row').filter({ hasText: user });
+      await row('in a tab').getByText('browser session').waitFor();
+      await row('at an API').waitFor();
+      assert.equal(await row('at an API').getByText('browser session').count(), 0);
     });
   });
 }
