@@ -11,6 +11,8 @@ import { startTabs } from './tabs.js';
 
 const FILE = `${ROOT}tests/js/shop/style.css`;
 const AXE = readFileSync(new URL('../node_modules/axe-core/axe.min.js', import.meta.url), 'utf8');
+/** UPDATE_DOCS=1 makes the picture of docs/browser-sessions.md anew. */
+const PICTURE = process.env.UPDATE_DOCS ? `${ROOT}docs/browser-session.png` : `${ROOT}target/console/browser-session.png`;
 
 const bannerOf = (user) => `globalThis.banner?.querySelector('.who')?.textContent === ${JSON.stringify(`agent-1 acts as ${user}`)}`;
 const BANNER = bannerOf('user-42');
@@ -447,6 +449,16 @@ for (const name of ['Chromium', 'Firefox']) {
       await row('in a tab').getByText('browser session').waitFor();
       await row('at an API').waitFor();
       assert.equal(await row('at an API').getByText('browser session').count(), 0);
+    });
+
+    test('the picture of the documentation shows the shop with the banner', async () => {
+      profile = await browser.profile({ width: 1000, height: 560, deviceScaleFactor: 1.5 });
+      const support = await signedIn('agent-1');
+      const tab = await openedBy(support);
+      await tab.eventually(`${BANNER} && /^\\d+$/.test(document.querySelector('#ticker').textContent)`);
+      await tab.page.mouse.move(0, 0);
+      const picture = await tab.picture({ path: PICTURE });
+      assert.ok(picture.length <= 100_000, `${picture.length} bytes`);
     });
   });
 }
