@@ -460,5 +460,29 @@ for (const name of ['Chromium', 'Firefox']) {
       const picture = await tab.picture({ path: PICTURE });
       assert.ok(picture.length <= 100_000, `${picture.length} bytes`);
     });
+
+    test('the figures of a session', async () => {
+      profile = await browser.profile();
+      const support = await signedIn('agent-1');
+      const now = 'performance.timeOrigin + performance.now()';
+      const firstByte = "performance.timeOrigin + performance.getEntriesByType('navigation')[0].responseStart";
+      const figures = { open: [], signIn: [], stop: [] };
+      for (let round = 0; round < (Number(process.env.ROUNDS) || 1); round += 1) {
+        await support.evaluate(`(addEventListener('click', () => { globalThis.clicked = ${now}; }, true), 1)`);
+        const tab = await openedBy(support);
+        figures.open.push(await tab.evaluate(firstByte) - await support.evaluate('clicked'));
+        await tab.eventually(BANNER);
+        const stopped = await tab.evaluate(`(${STOP}.click(), ${now})`);
+        await ended(tab);
+        figures.stop.push(await tab.evaluate(firstByte) - stopped);
+        await tab.close();
+        // The identity provider knows the agent already, and asks nothing.
+        const began = await support.evaluate(`(globalThis.before = 1, location.assign('/sign-in'), ${now})`);
+        await support.eventually(`!globalThis.before && ${isAt(`${stack.support}/`)}`);
+        figures.signIn.push(await support.evaluate(firstByte) - began);
+      }
+      const [open, signIn, stop] = Object.values(figures).map((all) => Math.round(all.toSorted((a, b) => a - b)[all.length >> 1]));
+      console.log(`from the console's click to the shop's first byte ${open} ms, for a sign-in ${signIn} ms; from Stop to the page \`ended\` ${stop} ms`);
+    });
   });
 }
