@@ -104,8 +104,13 @@ for (const name of ['Chromium', 'Firefox']) {
   describe(name, () => {
     let browser;
     let profile;
+    /** A session that expires while other tests run. */
+    let expiring;
     before(async () => {
       browser = await startTabs(name);
+      expiring = { ...await begun({ accessTokenExpiresIn: 30 }), profile };
+      profile = undefined;
+      await watch(expiring);
     });
     after(() => browser?.close());
     afterEach(async () => {
@@ -121,6 +126,22 @@ for (const name of ['Chromium', 'Firefox']) {
       await stack.post(tab, minted);
       await tab.eventually(isAt(`${minted.host}${bounds?.landing ?? '/orders'}`));
       return { tab, ...minted };
+    }
+    /** Notes what happens to a session in two of its tabs. */
+    async function watch(session) {
+      // A page without the banner stays, so its stream is ended by the guard alone.
+      const bare = session.bare = await session.profile.open(`${session.host}/orders.json`);
+      await bare.evaluate(`(globalThis.stream = fetch('/ticker').then(async ({ body }) => {
+        const reader = body.getReader();
+        for (let read = {}; !read.done; read = await reader.read()) globalThis.ticks = (globalThis.ticks ?? 0) + 1;
+      }).catch(() => 1).then(() => 'ended'), 1)`);
+      await bare.eventually('globalThis.ticks > 1');
+      await session.tab.eventually(BANNER);
+      // The tab leaves at once, so the words go to a path that the access log has.
+      await session.tab.evaluate(`(new MutationObserver(() => {
+        const text = banner.querySelector('dialog p').textContent;
+        fetch('/said/' + text.replaceAll(' ', '-') + '/${name}', { keepalive: true });
+      }).observe(banner.querySelector('dialog'), { attributeFilter: ['open'] }), 1)`);
     }
     const ended = (tab) => tab.eventually(isAt(`${stack.support}/ended`));
     const orders = "fetch('/orders.json').then((answer) => answer.json())";
@@ -250,27 +271,6 @@ for (const name of ['Chromium', 'Firefox']) {
       const forged = { 'x-jwt-payload': Buffer.from('{"sub":"user-42"}').toString('base64url'), 'x-impersonation-id': 'b41', 'x-impersonator': 'agent-2' };
       const { user, actor, id } = await own.evaluate(`fetch('/orders.json', { headers: ${JSON.stringify(forged)} }).then((answer) => answer.json())`);
       assert.deepEqual([user, actor, id], ['agent-1', undefined, undefined]);
-    });
-
-    test('when a session expires its streams end, the banner says so, and the tab goes to `ended`', async () => {
-      const { tab, host, id } = await begun({ accessTokenExpiresIn: 30 });
-      // A page without the banner stays, so its stream is ended by the guard alone.
-      const bare = await profile.open(`${host}/orders.json`);
-      await bare.evaluate(`(globalThis.stream = fetch('/ticker').then(async ({ body }) => {
-        const reader = body.getReader();
-        for (let read = {}; !read.done; read = await reader.read()) globalThis.ticks = (globalThis.ticks ?? 0) + 1;
-      }).catch(() => 1).then(() => 'ended'), 1)`);
-      await bare.eventually('globalThis.ticks > 1');
-      await tab.eventually(BANNER);
-      // The tab leaves at once, so the words go to a path that the access log has.
-      await tab.evaluate(`(new MutationObserver(() => {
-        const text = banner.querySelector('dialog p').textContent;
-        fetch('/said/' + text.replaceAll(' ', '-'), { keepalive: true });
-      }).observe(banner.querySelector('dialog'), { attributeFilter: ['open'] }), 1)`);
-      assert.equal(await bare.evaluate('stream'), 'ended');
-      await ended(tab);
-      await poll(() => stack.logged('/said/The-session-as-user-42-has-ended.').length > 0);
-      assert.equal((await stack.list()).impersonations.some((one) => one.id === id), false);
     });
 
     test('a kill while a form is being sent ends the tab, and the shop has no order', async () => {
@@ -431,6 +431,14 @@ for (const name of ['Chromium', 'Firefox']) {
       assert.deepEqual((await profile.cookies()).map((one) => one.value), [value]);
       assert.equal(await tab.evaluate(statusOf('/.impersonation/me')), 200);
       assert.equal(await tab.evaluate('location.origin'), host);
+    });
+
+    test('when a session expires its streams end, the banner says so, and the tab goes to `ended`', async () => {
+      ({ profile } = expiring);
+      assert.equal(await expiring.bare.evaluate('stream'), 'ended');
+      await ended(expiring.tab);
+      await poll(() => stack.logged(`/said/The-session-as-user-42-has-ended./${name}`).length > 0);
+      assert.equal((await stack.list()).impersonations.some(({ id }) => id === expiring.id), false);
     });
 
     if (name !== 'Chromium') return;
