@@ -433,7 +433,7 @@ for (const name of ['Chromium', 'Firefox']) {
       assert.equal(await tab.evaluate('location.origin'), host);
     });
 
-    test('when a session expires its streams end, the banner says so, and the tab goes to `ended`', async () => {
+    test('when a session expires its streams end, the banner says so, and the tab leaves', async () => {
       ({ profile } = expiring);
       assert.equal(await expiring.bare.evaluate('stream'), 'ended');
       await ended(expiring.tab);
