@@ -19,6 +19,9 @@ const RULES = `
                     rules:
                     - {path_prefix: /, methods: [POST, CONNECT], actors: [agent-1], action: allow}`;
 
+/** Scopes with which a token becomes as long as one likes. */
+export const SCOPES = Array.from({ length: 600 }, (_, number) => `s${String(number).padStart(3, '0')}`);
+
 /**
  * Starts everything. `pages` are those of strangers, `wire` is what reaches the shop, and `begin`
  * opens a session in a tab, without the support console.
@@ -41,6 +44,7 @@ export async function startSessions() {
   });
   const edit = (yaml) => [
     [/begin_from: \[[^\]]*/, `$&, "${begun}"`],
+    [/scopes: \[shop:use/, `$&, ${SCOPES.join(', ')}`],
     [/^ +browser_session: .*/m, `$&${RULES}`],
     [/# context: \[ticketId, reason\].*/, 'context: [ticketId, reason]'],
     // Says of each name that it is a user's, of strange ones too.

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { poll, ROOT } from '../stack/envoy.js';
 import { stopAll } from '../stack/process.js';
-import { formOf, startSessions } from './as-user.js';
+import { formOf, SCOPES, startSessions } from './as-user.js';
 import { enter, STRANGE } from './stack.js';
 import { startTabs } from './tabs.js';
 
@@ -300,6 +300,27 @@ for (const name of ['Chromium', 'Firefox']) {
       await noFindings(again, 'refused');
       await tab.evaluate(ASK);
       await ended(tab);
+    });
+
+    test('a token that is too long for a cookie begins nothing, and the browser keeps the longest other', async () => {
+      profile = await browser.profile();
+      const tab = await profile.open();
+      const { fields, ...minted } = await stack.mint({ scope: undefined });
+      const title = async (count) => {
+        await stack.post(tab, { ...minted, fields: { ...fields, scope: ['shop:use', ...SCOPES.slice(0, count)].join(' ') } });
+        await tab.eventually("['The session has not begun', 'Your orders'].includes(document.title)");
+        return tab.evaluate('document.title');
+      };
+      let count = SCOPES.length;
+      assert.equal(await title(count), 'The session has not begun');
+      assert.match(await tab.evaluate('document.body.textContent'), /too long for a cookie/);
+      assert.deepEqual(await profile.cookies(), []);
+      count = 540;
+      while (await title(count) !== 'Your orders') count -= 10;
+      const [{ value }] = await profile.cookies();
+      // Ten scopes have 67 bytes.
+      assert.ok(value.length >= 4000 && value.length <= 4076, `${value.length}`);
+      assert.equal((await tab.evaluate(orders)).user, 'user-42');
     });
 
     test('names of markup, of both directions and of 255 characters are text', async () => {
