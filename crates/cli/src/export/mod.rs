@@ -8,6 +8,8 @@ mod ecs;
 mod event;
 mod ocsf;
 mod seal;
+#[cfg(test)]
+mod shippers;
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -35,7 +35,7 @@ const ONCE: [&str; 4] =
 
 /// The beginnings of the names of audit events. The report shows events that it does not know, if
 /// they have such a name.
-const FAMILIES: [&str; 10] = [
+pub(crate) const FAMILIES: [&str; 10] = [
     "subject_token.",
     "token_exchange.",
     "impersonation.",
