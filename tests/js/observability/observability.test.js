@@ -8,12 +8,11 @@ import { after, before, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { ACCESS_TOKEN, EXCHANGE, client } from '../stack/names.js';
 import { send } from '../stack/requests.js';
-import { COMPANION, poll, replacedOnce, ROOT, withoutActors } from '../stack/envoy.js';
+import { poll, replacedOnce, ROOT, withoutActors } from '../stack/envoy.js';
 import { startEtcd } from '../stack/etcd.js';
 import { startGateway } from '../stack/gateway.js';
 import { freePorts, start, stopAll } from '../stack/process.js';
 import { startEnvoyOn } from '../stack/shipped.js';
-import { ECS, leaves, TYPES } from './ecs.js';
 import { draw } from './picture.js';
 
 const FILES = `${ROOT}target/observability`;
@@ -219,31 +218,6 @@ test('the metrics listener serves the metrics and nothing else', async () => {
     assert.equal(answer.status, 404, `${method} ${path}`);
   }
   assert.equal((await fetch(`${origin}/stats/prometheus`)).status, 503, 'the public listener asks the gateway, which is gone');
-});
-
-test('what the log exports is valid by OCSF, and its fields are those of ECS', async () => {
-  const exported = (format) => execFileSync(COMPANION, ['export', '--format', format, log], { encoding: 'utf8' });
-  const ocsf = exported('ocsf');
-  const checked = execFileSync(`${ROOT}scripts/ocsf`, [`${ROOT}tests/js/observability/ocsf.py`, '1.6.0', '1.7.0', '1.8.0'], { input: ocsf, encoding: 'utf8' });
-  const { events, wrong } = JSON.parse(checked);
-  assert.deepEqual(wrong, []);
-  const actions = new Set(ocsf.trim().split('\n').map((line) => JSON.parse(line).metadata.event_code));
-  for (const action of ['subject_token.created', 'token_exchange.succeeded', 'token_exchange.refused', 'subject_token.replayed']) {
-    assert.ok(actions.has(action), `${action} is not among ${[...actions]}`);
-  }
-  const ecs = exported('ecs').trim().split('\n').map((line) => JSON.parse(line));
-  assert.equal(ecs.length, events);
-  for (const { impersonation: _, ...event } of ecs) {
-    for (const [field, value] of leaves(event)) {
-      const { type, values } = ECS[field] ?? assert.fail(`${field} is not a field of ECS`);
-      for (const one of [value].flat()) {
-        assert.equal(typeof one, type, field);
-        if (values) assert.ok(values.includes(one), `${field}: ${one}`);
-      }
-    }
-    const { category, type } = event.event;
-    for (const one of type) assert.ok(category.some((each) => TYPES[each].includes(one)), `${category}: ${one}`);
-  }
 });
 
 test('the access log says who acted as whom, and why not', async () => {

@@ -17,7 +17,7 @@ const OPERATIONS = client('operations');
 const PORTAL = client('support-portal');
 const CONSOLE = 'support-console';
 export const AGENT = 'agent-1';
-const COLLEAGUE = 'agent-2';
+export const COLLEAGUE = 'agent-2';
 const CUSTOMER = 'user-42';
 
 /**
@@ -99,7 +99,7 @@ export async function showFlow(origin, { log, hook } = {}) {
 
 /** A colleague approves the one impersonation that waits. Returns its row. */
 async function showApproval(origin) {
-  const { json: { access_token: token } } = await send(await signInToApprove(origin));
+  const { json: { access_token: token } } = await send(await approverRequest(origin, COLLEAGUE));
   keep('COLLEAGUE_TOKEN', token);
   const { json: { approvals: [row] } } = await send({ url: `${origin}/api/approvals`, bearer: token });
   const decision = { decision: 'approve', reason: `I know ${CONTEXT.ticketId}` };
@@ -313,17 +313,17 @@ async function freshSubjectToken(mint) {
   return json.subjectToken;
 }
 
-/** The agent signs in. Returns the request that redeems the code. */
-async function signIn(origin, browser = new Map()) {
-  const asked = { client_id: PORTAL[0], scope: 'openid', redirect_uri: REDIRECT_URI, login_hint: AGENT };
+/** An agent signs in. Returns the request that redeems the code. */
+export async function signIn(origin, browser = new Map(), agent = AGENT) {
+  const asked = { client_id: PORTAL[0], scope: 'openid', redirect_uri: REDIRECT_URI, login_hint: agent };
   return { basic: PORTAL, ...(await codeRequest(origin, asked, browser)) };
 }
 
-/** The colleague signs in at the page's client, which has no secret. */
-async function signInToApprove(origin) {
+/** Somebody signs in at the page's client, which has no secret. */
+export async function approverRequest(origin, person) {
   const resource = `${origin}/api`;
   const asked = {
-    client_id: 'oncall', scope: 'openid impersonations:approve', resource, redirect_uri: `${origin}/impersonations/`, login_hint: COLLEAGUE,
+    client_id: 'oncall', scope: 'openid impersonations:approve', resource, redirect_uri: `${origin}/impersonations/`, login_hint: person,
   };
   const { url, form } = await codeRequest(origin, asked);
   return { url, form: { ...form, client_id: asked.client_id, resource } };
