@@ -302,6 +302,7 @@ tools:
 	scripts/authlib --version
 	scripts/schemathesis --version
 	scripts/ocsf --version
+	scripts/siem --version
 	scripts/etcd
 	scripts/ip
 

@@ -1,4 +1,5 @@
-// docs/evidence.md: the log of a run of envoy.yaml as a SIEM gets it, and what `report` says of it.
+// docs/evidence.md: the log of a run of envoy.yaml as a SIEM gets it, by `export` and by the shippers
+// of deploy/siem, and what the detections find in it.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -24,6 +25,7 @@ const tokens = [];
 const run = (command, args, options) => execFileSync(command, args, { encoding: 'utf8', maxBuffer: 1 << 26, ...options });
 const exported = (format, log) => run(COMPANION, ['export', '--format', format, log]);
 const parsed = (text) => text.trim().split('\n').map((line) => JSON.parse(line));
+const python = (script, args, input) => JSON.parse(run(`${ROOT}scripts/siem`, [`${import.meta.dirname}/${script}`, ...args], { input }));
 
 before(async () => {
   mkdirSync(FILES, { recursive: true });
@@ -158,6 +160,12 @@ for (const [name, log] of Object.entries(LOGS)) {
       for (const one of type) assert.ok(category.some((each) => TYPES[each].includes(one)), `${category}: ${one}`);
     }
     assert.doesNotMatch(ocsf, /"(user_id|uid)":"(forged|root)"/);
+  });
+
+  test(`Vector and Fluent Bit make the same events of the log "${name}" as export`, () => {
+    const { events, wrong, ...shippers } = python('shippers.py', [log, SIEM], exported('ecs', log));
+    assert.deepEqual(wrong, []);
+    assert.deepEqual(shippers, { vector: events, fluent_bit: events });
   });
 }
 
