@@ -201,3 +201,18 @@ test('no output has a token or a secret', () => {
     assert.doesNotMatch(output, /eyJ[\w-]+\.[\w-]+\.[\w-]+/, name);
   }
 });
+
+test('each detection finds its event in the log of the demo, and none finds anything in a quiet one', () => {
+  const events = Object.fromEntries(['loud', 'quiet'].map((name) => {
+    const file = `${FILES}/${name}.ndjson`;
+    writeFileSync(file, exported('ecs', LOGS[name]));
+    return [name, file];
+  }));
+  const { rules, loud, quiet, failed, sentinel } = python('detections.py', [`${SIEM}/sigma`, events.loud, events.quiet]);
+  assert.equal(rules.length, 7);
+  assert.deepEqual(failed, []);
+  assert.deepEqual(quiet, []);
+  assert.deepEqual(loud, rules);
+  if (process.env.UPDATE_DOCS) writeFileSync(`${SIEM}/sentinel.kql`, sentinel);
+  assert.equal(readFileSync(`${SIEM}/sentinel.kql`, 'utf8'), sentinel, 'UPDATE_DOCS=1 writes sentinel.kql');
+});
