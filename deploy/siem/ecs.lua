@@ -54,6 +54,7 @@ local FAMILIES = {
   "approvals.",
   "break_glass.",
   "security_event.",
+  "configuration.",
 }
 
 local function is_known(event)

@@ -1,5 +1,5 @@
-//! deploy/siem maps the events of the log while it is written, in the languages of Vector and Fluent
-//! Bit. Their tables of events are this crate's.
+//! deploy/siem maps the events of the log while it is written, in the languages of Vector and of
+//! Fluent Bit. Their tables of events are this crate's.
 
 use testkit::generated::{between, hold};
 

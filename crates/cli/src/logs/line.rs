@@ -35,7 +35,7 @@ const ONCE: [&str; 4] =
 
 /// The beginnings of the names of audit events. The report shows events that it does not know, if
 /// they have such a name.
-pub(crate) const FAMILIES: [&str; 10] = [
+pub(crate) const FAMILIES: [&str; 11] = [
     "subject_token.",
     "token_exchange.",
     "impersonation.",
@@ -46,6 +46,7 @@ pub(crate) const FAMILIES: [&str; 10] = [
     "approvals.",
     "break_glass.",
     "security_event.",
+    "configuration.",
 ];
 
 /// The most bytes of a request's id that the audit log has.
