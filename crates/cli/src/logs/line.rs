@@ -29,6 +29,9 @@ pub(crate) const REPLAYED: &str = "subject_token.replayed";
 /// The alarm about a mint without the approvals that it needed.
 const BREAK_GLASS: &str = "break_glass.used";
 
+/// The event of a configuration that took effect.
+pub(crate) const LOADED: &str = "configuration.loaded";
+
 /// The events that happen once for each token.
 const ONCE: [&str; 4] =
     ["subject_token.created", "approval.requested", "break_glass.used", "token_exchange.succeeded"];

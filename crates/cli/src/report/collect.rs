@@ -8,13 +8,16 @@ use std::time::Duration;
 use impersonation_core::one_line;
 use impersonation_core::time::UnixTime;
 use jiff::tz::Offset;
+use serde_json::Value;
 
 use super::assemble::{ByNames, entry};
 use super::entry::{Kept, Lines, Totals};
 use super::repetitions::{Line, without_copies};
 use super::sorter::{BUDGET, Sorted, Sorter};
 use crate::logs::input::{Found, scan};
-use crate::logs::line::{Kind, NoRecord, REPLAYED, Record, Source, Stripped, read, records};
+use crate::logs::line::{
+    Kind, LOADED, NoRecord, REPLAYED, Record, Source, Stripped, read, records,
+};
 
 /// An impersonation takes two days at most, from its mint to the expiry of its access token. A
 /// line that is further away from the asked time belongs to another one.
@@ -91,6 +94,8 @@ pub(super) struct Collection {
     log_offset: Offset,
     records: Sorter,
     revocations: BTreeSet<ByNames>,
+    /// The configurations that took effect, each once.
+    configurations: Vec<Value>,
     lines: Lines,
     /// The number of the file that is read.
     file: u32,
@@ -105,6 +110,7 @@ impl Collection {
             log_offset,
             records: Sorter::new(BUDGET),
             revocations: BTreeSet::new(),
+            configurations: Vec::new(),
             lines: Lines::default(),
             file: 0,
             hashes: Default::default(),
@@ -152,6 +158,9 @@ impl Collection {
         if !is_told || !self.selection.may_be(record) {
             return Ok(());
         }
+        if record.facts.event.get() == Some(LOADED) {
+            self.configuration(object);
+        }
         if record.ends_by_names() {
             self.revocations.insert(ByNames::of(record));
         }
@@ -171,9 +180,21 @@ impl Collection {
         self.records.push(group, time, &stored)
     }
 
+    /// Keeps a configuration, unless it is known: each Envoy writes it at each start.
+    fn configuration(&mut self, object: &str) {
+        let Ok(Value::Object(mut members)) = serde_json::from_str(object) else { return };
+        for of_line in ["event", "time", "version"] {
+            members.shift_remove(of_line);
+        }
+        let configuration = Value::from(members);
+        if !self.configurations.contains(&configuration) {
+            self.configurations.push(configuration);
+        }
+    }
+
     /// Puts the entries together.
     pub(super) fn assemble(self) -> io::Result<Report> {
-        let Self { selection, records, revocations, mut lines, .. } = self;
+        let Self { selection, records, revocations, configurations, mut lines, .. } = self;
         let revocations = each_once(revocations);
         let mut entries = Sorter::new(BUDGET);
         let mut totals = Totals::default();
@@ -230,7 +251,8 @@ impl Collection {
             finish(group)?;
         }
         let totals = if selection.for_the_user { totals.for_the_user() } else { totals };
-        Ok(Report { entries: entries.sorted()?, totals, lines, record: Vec::new() })
+        let entries = entries.sorted()?;
+        Ok(Report { entries, totals, lines, configurations, record: Vec::new() })
     }
 }
 
@@ -268,6 +290,7 @@ pub(super) struct Report {
     entries: Sorted,
     pub(super) totals: Totals,
     pub(super) lines: Lines,
+    pub(super) configurations: Vec<Value>,
     record: Vec<u8>,
 }
 

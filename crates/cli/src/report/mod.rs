@@ -10,7 +10,9 @@
 
 mod assemble;
 mod collect;
+mod controls;
 mod entry;
+mod evidence;
 mod repetitions;
 mod show;
 mod sorter;
@@ -29,6 +31,7 @@ use jiff::tz::Offset;
 
 use super::{Failure, Verdict, open};
 use collect::{Collection, Report, Selection};
+use evidence::Evidence;
 use show::{Form, Readers, Show};
 
 /// The time between two messages about the progress.
@@ -41,6 +44,7 @@ const PROGRESS: Duration = Duration::from_millis(200);
 ///     impersonation-filter report --txn 0123456789abcdef0123456789ab --html envoy.log > report.html
 ///     impersonation-filter report --user user-42 --user-facing envoy.log
 ///     zcat envoy.log.*.gz | impersonation-filter report --since 7d --json
+///     impersonation-filter report --controls --since 90d envoy.log
 ///
 /// Reads the access log of envoy.yaml and audit lines, in any order and mixed. An impersonation is
 /// selected if one of its requests has all that is asked for, and is shown as a whole. The exit
@@ -85,6 +89,10 @@ pub(super) struct Arguments {
     /// Writes one row for each request, for spreadsheets.
     #[arg(long)]
     csv: bool,
+    /// Writes the evidence for auditors instead: who could, who did, who approved, what was
+    /// refused, what was ended, with counts and gaps. docs/evidence.md has the controls.
+    #[arg(long, conflicts_with_all = ["html", "csv", "user_facing"])]
+    controls: bool,
     /// Writes what the user may know, without the names of actors, callers and clients. Needs
     /// --user or --txn.
     #[arg(long, requires = "whose")]
@@ -151,6 +159,17 @@ fn write(arguments: &Arguments, report: &mut Report) -> Result<(), Problem> {
         Arguments { csv: true, .. } => Form::Csv,
         _ => Form::Text,
     };
+    if arguments.controls {
+        let mut evidence = Evidence::new(std::mem::take(&mut report.configurations));
+        while let Some(entry) = report.next_entry().map_err(Problem::Read)? {
+            evidence.add(&entry.entry().map_err(Problem::Read)?);
+        }
+        match form {
+            Form::Json => evidence.json(&mut out, &report.totals, &report.lines)?,
+            _ => evidence.text(&mut out, &report.totals, &report.lines)?,
+        }
+        return Ok(out.flush()?);
+    }
     let mut shown = Show::begin(form, readers, &mut out)?;
     while let Some(entry) = report.next_entry().map_err(Problem::Read)? {
         shown.entry(&entry)?;

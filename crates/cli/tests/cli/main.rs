@@ -11,6 +11,7 @@ mod check_sessions;
 mod check_versions;
 mod check_ways;
 mod claims;
+mod controls;
 mod events;
 mod export;
 mod hash_secret;
