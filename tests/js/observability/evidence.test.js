@@ -1,5 +1,5 @@
-// docs/evidence.md: the log of a run of envoy.yaml as a SIEM gets it, by `export` and by the shippers
-// of deploy/siem, and what the detections find in it.
+// docs/evidence.md: the log of a run of envoy.yaml as a SIEM gets it, by `export` and by the
+// shippers of deploy/siem, and what the detections find in it.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -9,7 +9,7 @@ import {
   AGENT, approverRequest, COLLEAGUE, beforeTheFlow, exchangeRequest, mintRequest, operatorRequest, showFlow, signIn,
 } from '../stack/flow.js';
 import { SECRETS } from '../stack/names.js';
-import { stopAll } from '../stack/process.js';
+import { freePorts, start, stopAll } from '../stack/process.js';
 import { send } from '../stack/requests.js';
 import { startStack } from '../stack/shipped.js';
 import { ECS, leaves, TYPES } from './ecs.js';
@@ -19,6 +19,8 @@ const SIEM = `${ROOT}deploy/siem`;
 
 /** The whole log, and the part of it in which nobody did anything unusual. */
 const LOGS = { loud: `${FILES}/loud.log`, quiet: `${FILES}/quiet.log`, everything: `${FILES}/everything.log` };
+/** The spans and log records that Envoy has sent. */
+const OTLP = `${FILES}/otlp.log`;
 /** The tokens that were issued, none of which may be in any output. */
 const tokens = [];
 
@@ -29,7 +31,9 @@ const python = (script, args, input) => JSON.parse(run(`${ROOT}scripts/siem`, [`
 
 before(async () => {
   mkdirSync(FILES, { recursive: true });
-  const { origin, log } = await startStack(withSettings);
+  const [port] = await freePorts(1);
+  await start('the receiver of OTLP', `${ROOT}scripts/siem`, [`${import.meta.dirname}/otlp.py`, `${port}`], { ready: /^ready$/, log: OTLP });
+  const { origin, log } = await startStack((yaml) => withTraces(withSettings(yaml), port));
   const answers = async (request) => {
     const { json } = await send(request);
     tokens.push(...Object.entries(json ?? {}).flatMap(([name, value]) => (/token$/i.test(name) ? [value] : [])));
@@ -82,9 +86,24 @@ function withSettings(yaml) {
   return replacedOnce(text, /^( +)approvals:\n(?=\1 {2}authentication)/m, '$&$1  break_glass: {required_context: [incident]}\n');
 }
 
+/** Adds the settings that docs/evidence.md shows, and sends all to this port. */
+function withTraces(yaml, port) {
+  const section = readFileSync(`${ROOT}docs/evidence.md`, 'utf8').split('\n## Traces\n')[1];
+  const [tracing, accessLog] = [...section.matchAll(/```yaml\n(.*?)```/gs)].map(([, text]) => text);
+  const indented = (text, by) => text.trimEnd().replaceAll(/^(?=.)/gm, by);
+  const logged = `- ${indented(accessLog, '  ').slice(2)}`;
+  let text = replacedOnce(yaml, /^( +)stat_prefix: public\n/m, `$&${indented(tracing, ' '.repeat(10))}\n`);
+  text = replacedOnce(text, /^( +)access_log: &access_log\n/m, `$&${indented(logged, ' '.repeat(10))}\n`);
+  const http2 = '{"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {http2_protocol_options: {}}}';
+  return replacedOnce(text, /^  clusters:\n/m, `$&  - name: otlp
+    typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions: ${http2}}
+    load_assignment: {cluster_name: otlp, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: ${port}}}}}]}]}
+`);
+}
+
 /**
- * Copies the log once it has what is awaited, and both lines of each request that has an audit line.
- * Envoy writes its access log a moment later.
+ * Copies the log once it has what is awaited, and both lines of each request that has an audit
+ * line. Envoy writes its access log a moment later.
  */
 async function copied(log, copy, isWhole) {
   let text;
@@ -195,6 +214,7 @@ test('no output has a token or a secret', () => {
     ['ecs', exported('ecs', LOGS.loud)],
     ['ocsf', exported('ocsf', LOGS.loud)],
     ['report', run(COMPANION, ['report', LOGS.loud])],
+    ['controls', run(COMPANION, ['report', '--controls', LOGS.loud])],
   ]) {
     for (const one of known) assert.ok(!output.includes(one), `${name} has ${one.slice(0, 12)}…`);
     // The signature of any JWT.
@@ -215,4 +235,19 @@ test('each detection finds its event in the log of the demo, and none finds anyt
   assert.deepEqual(loud, rules);
   if (process.env.UPDATE_DOCS) writeFileSync(`${SIEM}/sentinel.kql`, sentinel);
   assert.equal(readFileSync(`${SIEM}/sentinel.kql`, 'utf8'), sentinel, 'UPDATE_DOCS=1 writes sentinel.kql');
+});
+
+test('each span and each log record of OTLP says who acts as whom', async () => {
+  const received = () => readFileSync(OTLP, 'utf8').split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line));
+  const calls = parsed(exported('ecs', LOGS.loud)).filter(({ event }) => event.dataset === 'impersonation.access');
+  const expected = calls.map(({ user, impersonation }) => [user.effective.id, user.id, impersonation.id].join()).toSorted();
+  assert.ok(expected.length > 10);
+  for (const kind of ['span', 'log']) {
+    const names = () => received().filter((one) => one.kind === kind && one.attributes['impersonation.id'])
+      .map(({ attributes }) => [attributes['enduser.id'], attributes['impersonation.actor.id'], attributes['impersonation.id']].join()).toSorted();
+    // Envoy sends them in batches.
+    await poll(() => names().length >= expected.length).catch(() => {});
+    assert.deepEqual(names(), expected, kind);
+  }
+  for (const one of tokens) assert.ok(!readFileSync(OTLP, 'utf8').includes(one), 'a token is in a span');
 });

@@ -20,7 +20,8 @@ exported = [json.loads(line) for line in sys.stdin]
 
 def vector():
     source = yaml.safe_load(open(f"{folder}/vector.yaml"))["transforms"]["impersonation"]["source"]
-    # In Vector's files `$$` is a `$`. Vector takes the event, and pyvrl the last expression's value.
+    # In Vector's files `$$` is a `$`. pyvrl returns the value of the last expression, and Vector
+    # the event.
     program = pyvrl.Transform(source.replace("$$", "$") + "\n.")
     for line in lines:
         try:
