@@ -2,7 +2,7 @@
 // shippers of deploy/siem, and what the detections find in it.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { COMPANION, poll, replacedOnce, ROOT } from '../stack/envoy.js';
 import {
@@ -21,6 +21,8 @@ const SIEM = `${ROOT}deploy/siem`;
 const LOGS = { loud: `${FILES}/loud.log`, quiet: `${FILES}/quiet.log`, everything: `${FILES}/everything.log` };
 /** The spans and log records that Envoy has sent. */
 const OTLP = `${FILES}/otlp.log`;
+/** Envoy's own access log in ECS. */
+const ECS_LOG = `${FILES}/ecs.log`;
 /** The tokens that were issued, none of which may be in any output. */
 const tokens = [];
 
@@ -30,10 +32,11 @@ const parsed = (text) => text.trim().split('\n').map((line) => JSON.parse(line))
 const python = (script, args, input) => JSON.parse(run(`${ROOT}scripts/siem`, [`${import.meta.dirname}/${script}`, ...args], { input }));
 
 before(async () => {
+  rmSync(FILES, { recursive: true, force: true });
   mkdirSync(FILES, { recursive: true });
   const [port] = await freePorts(1);
   await start('the receiver of OTLP', `${ROOT}scripts/siem`, [`${import.meta.dirname}/otlp.py`, `${port}`], { ready: /^ready$/, log: OTLP });
-  const { origin, log } = await startStack((yaml) => withTraces(withSettings(yaml), port));
+  const { origin, log } = await startStack((yaml) => withEcs(withTraces(withSettings(yaml), port)));
   const answers = async (request) => {
     const { json } = await send(request);
     tokens.push(...Object.entries(json ?? {}).flatMap(([name, value]) => (/token$/i.test(name) ? [value] : [])));
@@ -101,6 +104,14 @@ function withTraces(yaml, port) {
 `);
 }
 
+/** Adds the access log of deploy/siem, in a file of its own. */
+function withEcs(yaml) {
+  const entries = readFileSync(`${SIEM}/envoy-access-log.yaml`, 'utf8')
+    .replaceAll('envoy.access_loggers.stdout', 'envoy.access_loggers.file')
+    .replaceAll('stream.v3.StdoutAccessLog', `file.v3.FileAccessLog\n    path: ${ECS_LOG}`);
+  return replacedOnce(yaml, /^( +)access_log: &access_log\n/m, `$&${entries.trimEnd().replaceAll(/^(?=.)/gm, ' '.repeat(10))}\n`);
+}
+
 /**
  * Copies the log once it has what is awaited, and both lines of each request that has an audit
  * line. Envoy writes its access log a moment later.
@@ -158,6 +169,20 @@ function everything() {
   ].join('\n')}\n`;
 }
 
+/** Fails if the event has a field that ECS has not. Ours stand below `impersonation`. */
+function assertEcs(event) {
+  const fields = Object.fromEntries(leaves(event).filter(([field]) => !field.startsWith('impersonation.')));
+  for (const [field, value] of Object.entries(fields)) {
+    const { type, values } = ECS[field] ?? assert.fail(`${field} is not a field of ECS`);
+    for (const one of [value].flat()) {
+      assert.equal(typeof one, type, field);
+      if (values) assert.ok(values.includes(one), `${field}: ${one}`);
+    }
+  }
+  const category = fields['event.category'];
+  for (const one of fields['event.type']) assert.ok(category.some((each) => TYPES[each].includes(one)), `${category}: ${one}`);
+}
+
 for (const [name, log] of Object.entries(LOGS)) {
   test(`each event of the log "${name}" is valid by OCSF, and its fields are those of ECS`, () => {
     const ocsf = exported('ocsf', log);
@@ -167,17 +192,7 @@ for (const [name, log] of Object.entries(LOGS)) {
     const ecs = parsed(exported('ecs', log));
     assert.equal(ecs.length, events);
     assert.ok(events > 3);
-    for (const { impersonation: _, ...event } of ecs) {
-      for (const [field, value] of leaves(event)) {
-        const { type, values } = ECS[field] ?? assert.fail(`${field} is not a field of ECS`);
-        for (const one of [value].flat()) {
-          assert.equal(typeof one, type, field);
-          if (values) assert.ok(values.includes(one), `${field}: ${one}`);
-        }
-      }
-      const { category, type } = event.event;
-      for (const one of type) assert.ok(category.some((each) => TYPES[each].includes(one)), `${category}: ${one}`);
-    }
+    ecs.forEach(assertEcs);
     assert.doesNotMatch(ocsf, /"(user_id|uid)":"(forged|root)"/);
   });
 
@@ -250,4 +265,17 @@ test('each span and each log record of OTLP says who acts as whom', async () => 
     assert.deepEqual(names(), expected, kind);
   }
   for (const one of tokens) assert.ok(!readFileSync(OTLP, 'utf8').includes(one), 'a token is in a span');
+});
+
+test('the access log of Envoy is ECS by itself, with the calls that export has', async () => {
+  const calls = parsed(exported('ecs', LOGS.loud)).filter(({ event }) => event.dataset === 'impersonation.access');
+  const told = (events) => events.map((event) => {
+    const fields = Object.fromEntries(leaves(event));
+    return ['event.action', 'event.outcome', 'user.id', 'user.effective.id', 'impersonation.id', 'http.request.id', 'http.response.status_code', 'event.reason', 'error.code', 'url.path']
+      .map((field) => fields[field]).join();
+  }).toSorted();
+  const logged = () => parsed(readFileSync(ECS_LOG, 'utf8'));
+  await poll(() => logged().length >= calls.length);
+  assert.deepEqual(told(logged()), told(calls));
+  logged().forEach(assertEcs);
 });
