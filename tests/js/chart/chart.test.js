@@ -205,6 +205,28 @@ test('an API has its own rules, and the guard has the filter’s issuer, base pa
   });
 });
 
+test('logs.format adds the access log in ECS to each API, and nothing to others', () => {
+  const entries = (payload) => parse(readFileSync(`${ROOT}deploy/siem/envoy-access-log.yaml`, 'utf8').replaceAll('access_token', payload));
+  for (const mesh of ['istio', 'envoy-gateway']) {
+    const ecs = [...values('full', mesh), '--set', 'logs.format=ecs'];
+    const { status, stdout, stderr } = helm('template', 'impersonation', chart, ...ecs);
+    assert.equal(status, 0, stderr);
+    const file = join(folder, `ecs-${mesh}.yaml`);
+    writeFileSync(file, stdout);
+    const checked = spawnSync(COMPANION, ['check', '--assume-environment', file], { encoding: 'utf8' });
+    assert.equal(checked.status, 0, checked.stdout + checked.stderr);
+    const apis = parse(readFileSync(own('full'), 'utf8')).apis ?? [];
+    const rendered = manifests(stdout);
+    const added = mesh === 'istio'
+      ? collect(rendered, 'access_log')
+      : rendered.flatMap(({ spec }) => spec?.jsonPatches ?? []).map(({ operation }) => operation).filter(({ jsonPath }) => jsonPath?.endsWith('.access_log')).map(({ value }) => value);
+    const expected = apis.map(({ name }) => entries(mesh === 'istio' ? 'payload' : name));
+    assert.ok(apis.length > 0);
+    assert.deepEqual(added, mesh === 'istio' ? expected : expected.flat());
+  }
+  assert.doesNotMatch(render('full', 'istio') + render('full', 'envoy-gateway'), /access_loggers/);
+});
+
 test('the notes have the values for the chart istio/gateway', () => {
   const { stdout, stderr } = helm('install', 'impersonation', chart, '--dry-run=client', ...values('example', 'istio'));
   const [, notes] = /<<END\n(.*?)\n *END\n/s.exec(stdout) ?? assert.fail(stdout + stderr);

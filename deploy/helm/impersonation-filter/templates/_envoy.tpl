@@ -94,6 +94,11 @@ typed_config:
     on_header_present: {metadata_namespace: impersonation, key: authorization, type: STRING}
 {{- end }}
 
+{{/* The access log in ECS: list $ "where jwt_authn puts the claims". */}}
+{{- define "envoy.ecs" -}}
+{{ (index . 0).Files.Get "files/ecs-access-log.yaml" | replace "access_token" (index . 1) | fromYamlArray | toYaml }}
+{{- end }}
+
 {{/* Removes the names of header fields that a server may take for others. */}}
 {{- define "envoy.withoutOddNames" -}}
 # Removes each name with another character than letters, digits and hyphens: servers that read header
