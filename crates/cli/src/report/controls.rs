@@ -41,8 +41,8 @@ impl Question {
     }
 }
 
-/// One control: what the product does for it, the questions whose answers prove it, and what remains
-/// with the operator.
+/// One control: what the product does for it, the questions whose answers prove it, and what
+/// remains with the operator.
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) standard: &'static str,
@@ -96,11 +96,11 @@ pub(super) const CONTROLS: [Control; 21] = [
         "each step and each call leaves a line without secrets; checkpoints show changes",
         "keeping the logs, and the seal's key away from Envoy"),
     control(["PCI DSS", "7"], &[Could, Refused],
-        "need to know: bounds at the mint, rules at the guard, denied by default",
+        "need to know: bounds at the mint, rules at the guard, and no writes unless a rule allows them",
         "rules for paths with card data"),
     control(["PCI DSS", "8"], &[Did, Ended],
         "no shared accounts: the user's password is never used, and the person who acts is named",
-        "sign-in with several factors (`actor_tokens.required_acr`)"),
+        "sign-in with several factors (`actor_tokens.acr_values`)"),
     control(["PCI DSS", "10.2"], &[Did, Refused],
         "who, what, when, from where, with which outcome, for each access",
         "an access log like that of envoy.yaml"),

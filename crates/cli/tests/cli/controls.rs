@@ -1,5 +1,5 @@
-//! Tests of `report --controls`: the evidence has the report's counts, in the order of the auditors'
-//! questions, and says what is missing.
+//! Tests of `report --controls`: the evidence has the report's counts, in the order of the
+//! auditors' questions, and says what is missing.
 
 use serde_json::{Value, json};
 
