@@ -1,6 +1,6 @@
 # The targets: `plugin` and `guard`, each a module alone, as Istio and Envoy Gateway fetch it from a
 # registry; `sbom`; and the services of docker-compose.yml: `envoy` with the module in it,
-# `envoy-in-cluster`, and `gateway`, which is tests/js/gateway.
+# `envoy-in-cluster`, and `gateway`, which is tests/js/gateway and has tests/js/shop beside it.
 
 # Every base image has its digest, which the engine verifies. Envoy's comes from whoever builds:
 #   docker build --target envoy --build-arg ENVOY=envoyproxy/envoy:v1.40.0@sha256:… .
@@ -45,10 +45,10 @@ RUN case $ENVOY in *@sha256:*) ;; *) [ "$TRIAL" = yes ] || { echo "name Envoy's 
 WORKDIR /srv
 COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.wasm /src/target/wasm32-wasip1/release/impersonation_guard.wasm target/wasm32-wasip1/release/
 COPY envoy.yaml .
-# A published port arrives on the container's own interface, so the public listener must not be on
-# loopback. Nor must the one for Prometheus, which is another container. The admin interface stays
-# on loopback.
-RUN sed -i '/port_value: \(10000\|9902\)} # Yours/s/127\.0\.0\.1/0.0.0.0/' envoy.yaml && [ "$(grep -c 'address: 0\.0\.0\.0, port_value' envoy.yaml)" = 2 ]
+# A published port arrives on the container's own interface, so the public listener and that of the
+# browser sessions must not be on loopback. Nor must the one for Prometheus, which is another
+# container. The admin interface stays on loopback.
+RUN sed -i '/^ *socket_address: .*port_value: \(10000\|10080\|9902\)}/s/127\.0\.0\.1/0.0.0.0/' envoy.yaml && [ "$(grep -c 'address: 0\.0\.0\.0, port_value' envoy.yaml)" = 3 ]
 # The key comes from the environment, or from a file that the environment names.
 CMD ["sh", "-c", "export IMPERSONATION_SIGNING_KEY=\"${IMPERSONATION_SIGNING_KEY:-$(cat \"$IMPERSONATION_SIGNING_KEY_FILE\")}\" && exec envoy -c envoy.yaml"]
 
@@ -66,6 +66,7 @@ WORKDIR /srv/tests/js
 COPY tests/js/package.json tests/js/package-lock.json tests/js/.npmrc ./
 RUN npm ci --omit=dev --omit=optional --no-audit --no-fund
 COPY tests/js/gateway/provider.js tests/js/gateway/server.js gateway/
+COPY tests/js/shop shop/
 COPY tests/js/stack/signing-key.js stack/
 USER node
 CMD ["node", "gateway/server.js"]

@@ -53,6 +53,18 @@ test('docker-compose.yml is valid', { skip: !compose && 'no docker compose' }, (
   run('--profile', 'cluster', 'config', '--quiet');
 });
 
+test('the image with Envoy listens for other machines where docker-compose.yml publishes a port', () => {
+  const [, edit] = /^RUN sed -i ('[^']+') envoy\.yaml && /m.exec(dockerfile);
+  const yaml = execFileSync('sh', ['-c', `sed ${edit} envoy.yaml`], { cwd: ROOT, encoding: 'utf8' });
+  const open = parse(yaml, { merge: true }).static_resources.listeners
+    .map(({ address }) => address.socket_address).filter(({ address }) => address === '0.0.0.0')
+    .map(({ port_value: port }) => port);
+  assert.deepEqual(open, [10000, 10080, 9902]);
+  const published = services.envoy.ports.map((port) => Number(port.split(':').at(-1)));
+  // 3000 is the console's, which listens in the same network.
+  assert.deepEqual(published, [10000, 10080, 3000]);
+});
+
 test('Envoy accepts the configuration of the cluster', () => {
   const [, words] = /^RUN (scripts\/envoy-in-cluster[^]*?) > \/envoy\.yaml$/m.exec(dockerfile);
   const yaml = execFileSync('sh', ['-c', words], { cwd: ROOT, encoding: 'utf8' });
