@@ -1,6 +1,7 @@
 //! Reads a tree of values member by member. The reader finds every problem in one pass, each with
 //! its path, and reports every unknown member.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::time::Duration;
@@ -70,9 +71,14 @@ pub(super) enum HowMany {
 
 impl<'r> Node<'r> {
     /// Notes a problem with this value, and returns `None`.
-    pub(super) fn problem<T>(&self, expected: impl Into<String>) -> Option<T> {
-        self.reading.note(self.path.clone(), expected.into());
+    pub(super) fn problem<T>(&self, expected: impl Into<Cow<'static, str>>) -> Option<T> {
+        self.note(expected.into());
         None
+    }
+
+    #[inline(never)]
+    fn note(&self, expected: Cow<'static, str>) {
+        self.reading.note(self.path.clone(), expected.into_owned());
     }
 
     /// Returns the place of an item of this list, to note a problem there.
@@ -183,15 +189,25 @@ impl<'r> Node<'r> {
         }
     }
 
+    /// Returns the items of a list. The lists of all kinds share this code.
+    #[inline(never)]
+    fn items(self) -> Option<Vec<Self>> {
+        let Value::Array(items) = self.value else { return self.mistyped("a list") };
+        let item = |(index, value): (usize, &'r Value)| {
+            let path = format!("{}[{index}]", self.path);
+            Self { reading: self.reading, path, value }
+        };
+        Some(items.iter().enumerate().map(item).collect())
+    }
+
     /// Reads a list, each item with `read`.
     pub(super) fn list<T>(self, read: impl Fn(Node<'r>) -> Option<T>) -> Option<Vec<T>> {
-        let Value::Array(items) = self.value else { return self.mistyped("a list") };
+        let items = self.items()?;
         // After an item that cannot be read the others are read too, so that every problem is
         // found.
         let mut list = Some(Vec::with_capacity(items.len()));
-        for (index, value) in items.iter().enumerate() {
-            let path = format!("{}[{index}]", self.path);
-            match (read(Node { reading: self.reading, path, value }), &mut list) {
+        for item in items {
+            match (read(item), &mut list) {
                 (Some(item), Some(list)) => list.push(item),
                 _ => list = None,
             }
