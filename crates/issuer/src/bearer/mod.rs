@@ -118,13 +118,15 @@ pub(crate) fn names<'v>(lists: impl Iterator<Item = &'v Verification>) -> Names 
     let prefix = |prefix: &Option<String>| prefix.clone().unwrap_or_default();
     let (mut issuers, mut endpoints) = (Vec::new(), Vec::new());
     for ways in lists {
-        let of_list = ways.jwt.iter();
-        issuers.extend(of_list.map(|entry| (entry.issuer.clone(), prefix(&entry.name_prefix))));
+        for entry in &ways.jwt {
+            let issuer = (entry.issuer.clone(), prefix(&entry.name_prefix));
+            if !issuers.contains(&issuer) {
+                issuers.push(issuer);
+            }
+        }
         endpoints.extend(ways.userinfo.iter().map(|userinfo| prefix(&userinfo.name_prefix)));
         endpoints.extend(ways.introspection.iter().map(|asked| prefix(&asked.name_prefix)));
     }
-    issuers.sort_unstable();
-    issuers.dedup();
     Names::new(issuers, endpoints)
 }
 
