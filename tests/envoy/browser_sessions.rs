@@ -2,27 +2,32 @@
 //! `jwt_authn`, and the guard before the application. `tests/rules/browser_sessions` has the rules
 //! of the filter's own paths.
 
+mod etcd;
+mod streams;
+
 use serde_json::{Value, json};
 
 use testkit::Findings;
 use testkit::bootstrap::{Filter, Listener};
 use testkit::configuration::{Configuration, ISSUER, PROVIDER_KEY};
+use testkit::gateway::raw_part;
 use testkit::guarded::{
     ACTOR_HEADER, API, Guarded, ID_HEADER, Parties, claims_with, filter_configuration, guard,
     guard_configuration, jwt_authn, token, without_headers,
 };
 use testkit::http::{Answer, Request};
 use testkit::impersonations::end_by_id;
+use testkit::keys::has_jwt;
 use testkit::lent::Lent;
 use testkit::wait_for;
 
-const SHOP: &str = "https://shop.example/";
+pub(crate) const SHOP: &str = "https://shop.example/";
 /// Below `localhost` a host has an origin without TLS.
-const DOMAIN: &str = "as-user.localhost";
-const SUPPORT_DESK: &str = "https://support.example";
-const COOKIE: &str = "__Host-impersonation";
+pub(crate) const DOMAIN: &str = "as-user.localhost";
+pub(crate) const SUPPORT_DESK: &str = "https://support.example";
+pub(crate) const COOKIE: &str = "__Host-impersonation";
 
-fn filter() -> Configuration {
+pub(crate) fn filter() -> Configuration {
     filter_configuration()
         .with("/resources/-", json!({"indicator": SHOP, "scopes": ["shop"]}))
         .with(
@@ -44,9 +49,12 @@ fn header_mutation(mutations: Value) -> Value {
     })
 }
 
-/// Keeps the cookie of the session where the next filter finds it.
-fn cookie_to_metadata() -> Value {
-    json!({
+/// Makes the cookie of the session, and nothing else, the access token.
+pub(crate) fn token_of_cookie() -> [Value; 2] {
+    let bearer = json!({"append_action": "OVERWRITE_IF_EXISTS_OR_ADD", "header": {
+        "key": "authorization", "value": "Bearer %DYNAMIC_METADATA(impersonation:cookie)%",
+    }});
+    let kept = json!({
         "name": "envoy.filters.http.header_to_metadata",
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config",
@@ -57,25 +65,30 @@ fn cookie_to_metadata() -> Value {
                 },
             }],
         },
-    })
+    });
+    [kept, header_mutation(json!([{"append": bearer}]))]
+}
+
+/// Envoy's `jwt_authn` for the tokens of sessions.
+pub(crate) fn jwt_authn_of_sessions() -> Value {
+    let mut jwt_authn = jwt_authn();
+    jwt_authn["typed_config"]["providers"]["ours"]["audiences"] = json!([SHOP]);
+    jwt_authn
 }
 
 /// The hosts of sessions, before the application.
 fn listener(guard_members: &Value) -> Listener {
-    let bearer = json!({"append_action": "OVERWRITE_IF_EXISTS_OR_ADD", "header": {
-        "key": "authorization", "value": "Bearer %DYNAMIC_METADATA(impersonation:cookie)%",
-    }});
-    let mut jwt_authn = jwt_authn();
-    jwt_authn["typed_config"]["providers"]["ours"]["audiences"] = json!([SHOP]);
-    Listener::new("guarded")
-        .filter(Filter::from(&filter()))
-        .filter(cookie_to_metadata())
-        .filter(header_mutation(json!([{"append": bearer}])))
-        .filter(jwt_authn)
+    verifying_listener(guard_members, &filter()).route_to(API, "0s").edited(leave_out_the_version)
+}
+
+/// A listener for the hosts of sessions without routes to the application.
+fn verifying_listener(guard_members: &Value, filter: &Configuration) -> Listener {
+    let listener = Listener::new("guarded").filter(Filter::from(filter));
+    let listener = token_of_cookie().into_iter().fold(listener, Listener::filter);
+    listener
+        .filter(jwt_authn_of_sessions())
         .filter(without_headers(&[ID_HEADER, ACTOR_HEADER]))
         .filter(guard(&guard_configuration(guard_members)))
-        .route_to(API, "0s")
-        .edited(leave_out_the_version)
 }
 
 /// The guard stands before every route but the one by which tests see that a listener is in use.
@@ -101,11 +114,16 @@ struct Session {
     id: String,
     host: String,
     token: String,
+    /// The request that began the session.
+    begin: Request,
 }
 
 impl Session {
     fn begin(guarded: &Guarded) -> Self {
-        let parties = Parties::new();
+        Self::begin_as(guarded, Parties::new())
+    }
+
+    fn begin_as(guarded: &Guarded, parties: Parties) -> Self {
         let minted = guarded.send_to_filter(&parties.mint_request(&json!({})));
         assert_eq!(minted.status, 201, "{minted:?}");
         let id = minted.header("location").unwrap().rsplit('/').next().unwrap().to_owned();
@@ -124,7 +142,7 @@ impl Session {
         assert_eq!(answer.status, 200, "{answer:?}");
         let cookie = answer.header("set-cookie").unwrap();
         let token = cookie.split_once("; ").unwrap().0.strip_prefix(&format!("{COOKIE}="));
-        Self { parties, id, host, token: token.unwrap().to_owned() }
+        Self { parties, id, host, token: token.unwrap().to_owned(), begin: request }
     }
 
     fn cookie(&self) -> String {
@@ -170,6 +188,67 @@ fn the_application_sees_the_user_and_never_the_token() {
     assert_eq!(guarded.api.received_for(&alone).unwrap().header("cookie"), None, "{alone:?}");
     let written = guarded.send(&session.request("POST", "/orders"));
     assert_eq!(written.refusal(), (403, "insufficient_scope".into()), "{written:?}");
+}
+
+/// Pages and applications escape what they show. They get each name as it is.
+#[test]
+fn a_name_of_255_characters_or_of_markup_arrives_as_it_is() {
+    let guarded = start();
+    let mut findings = Findings::default();
+    for (case, name) in [
+        ("longest", format!("{:a<255}", Parties::new().user)),
+        ("longest of others", format!("{:\u{7530}<255}", Parties::new().user)),
+        ("markup", format!("</script><img src=x onerror=alert(1)>\"'&;,{}", Parties::new().user)),
+    ] {
+        let actor = format!("of-{}", name.chars().take(252).collect::<String>());
+        let parties = Parties { user: name, actor, ..Parties::new() };
+        let session = Session::begin_as(&guarded, parties);
+        let me = guarded.send(&session.request("GET", "/.impersonation/me")).json();
+        let Parties { user, actor, .. } = &session.parties;
+        findings.expect(case, &(&me["userId"], &me["actorId"]), &(&json!(user), &json!(actor)));
+        let answer = guarded.send(&session.request("GET", "/orders"));
+        let received = guarded.api.received_for(&answer).unwrap();
+        let payload = received.header("x-jwt-payload").unwrap();
+        let claims = raw_part(&format!(".{payload}"), 1);
+        findings.expect(case, &claims["sub"], &json!(user));
+        findings.expect(case, &claims["act"]["sub"], &json!(actor));
+        let told = received.header(ACTOR_HEADER).unwrap();
+        findings.expect(case, &told.bytes().all(|byte| byte.is_ascii_graphic()), &true);
+    }
+}
+
+/// Logs are read by many, and addresses are kept in histories and sent along.
+#[test]
+fn no_log_no_address_and_no_answer_has_a_token() {
+    let guarded = start();
+    let session = Session::begin(&guarded);
+    let elsewhere = session.bare("GET", "/orders").header("sec-fetch-site", "cross-site");
+    let answers = [
+        session.request("GET", "/orders"),
+        session.request("POST", "/orders"),
+        session.request("GET", "/.impersonation/me"),
+        session.request("GET", "/.impersonation/banner.js"),
+        elsewhere,
+        session.begin.clone(),
+        session.request("GET", "/orders"),
+        session.request("POST", "/.impersonation/end"),
+    ]
+    .map(|request| guarded.send(&request));
+    let statuses = answers.each_ref().map(|answer| answer.status);
+    assert_eq!(statuses, [200, 403, 200, 200, 403, 400, 401, 401]);
+    for answer in &answers {
+        let headers = answer.headers.iter().map(|(_, value)| value.as_str());
+        let text = headers.collect::<String>() + &answer.text();
+        assert!(!has_jwt(&text) && !text.contains("sub_"), "{answer:?}");
+        if let Some(received) = guarded.api.received_for(answer) {
+            assert!(!has_jwt(&received.target), "{received:?}");
+        }
+    }
+    let log = wait_for("the last line of the log", || {
+        let log = guarded.envoy.log();
+        log.contains("\"reason\":\"another_origin\"").then_some(log)
+    });
+    assert!(!has_jwt(&log) && !log.contains("sub_"), "{log}");
 }
 
 #[test]
