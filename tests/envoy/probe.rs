@@ -1,6 +1,8 @@
 //! `impersonation-filter probe` against a real filter and a real guard: it passes where they hold,
 //! and fails where one is missing.
 
+mod sessions;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
