@@ -179,7 +179,8 @@ test('a page of another origin reads no answer, and sends nothing that needs a p
 
 test('the shipped policies are on no route but these', () => {
   const { static_resources: { listeners } } = parse(readFileSync(CONFIG, 'utf8'));
-  const [{ routes }] = listeners[0].filter_chains[0].filters[0].typed_config.route_config.virtual_hosts;
+  const { virtual_hosts: hosts } = listeners[0].filter_chains[0].filters[0].typed_config.route_config;
+  const { routes } = hosts.find(({ name }) => name === 'public');
   const policies = routes.map(({ match, typed_per_filter_config: config }) => [match.path ?? match.path_separated_prefix, config?.['envoy.filters.http.cors']]);
   const named = policies.filter(([, policy]) => policy).map(([path]) => path);
   assert.deepEqual(named, ['/oidc/token', '/oidc/token/revocation', '/orders', '/invoices']);

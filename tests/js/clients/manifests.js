@@ -158,7 +158,8 @@ const cors = ({ allowMethods: methods, allowHeaders: headers, exposeHeaders: exp
 function shippedCors() {
   const list = (text) => text.split(/, */);
   const { static_resources: { listeners } } = parse(readFileSync(CONFIG, 'utf8'));
-  const [{ routes }] = listeners[0].filter_chains[0].filters[0].typed_config.route_config.virtual_hosts;
+  const { virtual_hosts: hosts } = listeners[0].filter_chains[0].filters[0].typed_config.route_config;
+  const { routes } = hosts.find(({ name }) => name === 'public');
   const shipped = Object.fromEntries(routes.map(({ match, typed_per_filter_config: config }) => {
     const policy = config?.['envoy.filters.http.cors'];
     return [match.path ?? match.path_separated_prefix, policy && {

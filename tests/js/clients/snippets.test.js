@@ -21,7 +21,7 @@ let file;
 function bare(yaml) {
   const config = parse(yaml);
   const [{ filters: [{ typed_config: manager }] }] = config.static_resources.listeners[0].filter_chains;
-  const [host] = manager.route_config.virtual_hosts;
+  const host = manager.route_config.virtual_hosts.find(({ name }) => name === 'public');
   manager.http_filters = manager.http_filters.slice(-1);
   host.routes = host.routes.slice(-1);
   return { config, manager, host };
