@@ -7,6 +7,7 @@ use super::findings::Findings;
 use super::look_alikes::{self, is_for_look_alikes};
 use super::reached::with_an_id;
 use super::routing::matches_whole;
+use super::sessions::is_of_sessions;
 use super::tree::Place;
 
 /// The paths of a route.
@@ -91,6 +92,6 @@ pub(super) fn check(manifests: &[Place<'_>], paths: &Paths, place: &str, finding
     }
     if !of_look_alikes.is_empty() {
         let reaches = |path: &str| !of_look_alikes.iter().any(|pattern| pattern.takes(path));
-        look_alikes::report(place, paths, |_| true, reaches, findings);
+        look_alikes::report(place, paths, |path| !is_of_sessions(path), reaches, findings);
     }
 }
