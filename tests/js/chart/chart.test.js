@@ -28,7 +28,7 @@ const EXAMPLES = {
   istio: [example('configuration'), example('istio')],
   'envoy-gateway': [example('configuration'), example('envoy-gateway')],
 };
-const CASES = ['minimal', 'example', 'full'].flatMap((size) => [
+const CASES = ['minimal', 'example', 'sessions', 'full'].flatMap((size) => [
   [size, 'istio', 'EnvoyFilter'],
   [size, 'istio', 'WasmPlugin'],
   [size, 'istio', 'TrafficExtension'],
@@ -42,7 +42,12 @@ function helm(...args) {
 
 /** Returns the flags of Helm for one of CASES. */
 function values(size, mesh, extension = 'EnvoyFilter') {
-  const files = { minimal: [own('minimal')], example: EXAMPLES[mesh], full: [...EXAMPLES[mesh], own('full')] }[size];
+  const files = {
+    minimal: [own('minimal')],
+    example: EXAMPLES[mesh],
+    sessions: [...EXAMPLES[mesh], example('sessions')],
+    full: [...EXAMPLES[mesh], own('full')],
+  }[size];
   return [...files.flatMap((file) => ['--values', file]), '--set', `mesh=${mesh},istio.extension=${extension}`];
 }
 
@@ -92,6 +97,34 @@ for (const mesh of Object.keys(EXAMPLES)) {
     assert.deepEqual(byName(rendered.map(withoutDigests)), byName(shipped));
   });
 }
+
+for (const mesh of Object.keys(EXAMPLES)) {
+  test(`${mesh}: the chart's example with sessions renders sessions.yaml in deploy/ beside the rest`, () => {
+    const [rendered, rest] = ['sessions', 'example'].map((size) => byName(manifests(render(size, mesh)).map(withoutDigests)));
+    const shipped = byName(manifests(readFileSync(`${ROOT}deploy/${mesh}/sessions.yaml`, 'utf8')));
+    const names = Object.keys(rendered).filter((name) => !(name in rest));
+    assert.deepEqual(Object.fromEntries(names.map((name) => [name, rendered[name]])), shipped);
+    // The filter of the other hosts knows of the sessions, too, and nothing else is different.
+    const configurations = collect(Object.values(rendered), 'browser_sessions');
+    assert.equal(configurations.length, 2);
+    assert.deepEqual(configurations[0], configurations[1]);
+    for (const name of Object.keys(rest).filter((name) => !collect(rest[name], 'signing_keys').length)) {
+      assert.deepEqual(rendered[name], rest[name], name);
+    }
+  });
+}
+
+test('the guard of the sessions knows their domain, and no other guard does', () => {
+  for (const mesh of Object.keys(EXAMPLES)) {
+    const guards = manifests(render('sessions', mesh)).flatMap((manifest) => collect(manifest, 'browser_session').map((of) => [manifest.metadata.name, of]));
+    assert.equal(guards.length, 1, mesh);
+    assert.deepEqual(guards[0][1], { domain: 'shop-as-user.example' });
+    assert.match(guards[0][0], /^impersonation-sessions/);
+    // Tokens of sessions are bound to no key.
+    const shipped = manifests(render('sessions', mesh)).find(({ metadata }) => metadata.name === guards[0][0]);
+    assert.equal(collect(shipped, 'public_origin').length, 0);
+  }
+});
 
 for (const extension of ['WasmPlugin', 'TrafficExtension']) {
   judgeIstio(`the chart's example with ${extension}`, manifests(render('example', 'istio', extension)));
@@ -254,6 +287,7 @@ test('wrong values are refused, with the member at fault', () => {
     ['apis[1].name=a,apis[1].audiences[0]=b,apis[1].selector.a=b,apis[1].hostnames[0]=c', 'apis[1].pathPrefix: is required with hostnames'],
     ['etcd.members=null', 'etcd.members: is required with filter.configuration.store.etcd'],
     ['guard.configuration.headers.id=null', 'guard.configuration.headers.id: is required'],
+    ['sessions.gateway.name=sessions', 'sessions.gateway: needs filter.configuration.browser_sessions'],
     ['images.pullSecret=registry', "images.pullSecret: Istio's EnvoyFilter has no field for it"],
   ];
   for (const [set, message] of cases) {
@@ -261,6 +295,19 @@ test('wrong values are refused, with the member at fault', () => {
     assert.equal(status, 1, set);
     assert.ok(stderr.includes(message), `${set}: ${stderr}`);
   }
+  for (const [set, message] of [
+    ['sessions.gateway.name=', 'sessions.gateway.name: is required with filter.configuration.browser_sessions'],
+    ['sessions.gateway.name=public', 'sessions.gateway: is the gateway of other hosts, too'],
+    ['sessions.gateway.selector.istio=ingressgateway', 'sessions.gateway.selector: selects the pods of other hosts, too'],
+    ['sessions.service=', 'sessions.service: is required with sessions.gateway.name'],
+    ['sessions.guard.browser_session.domain=x', "at '/sessions/guard': additional properties 'browser_session' not allowed"],
+  ]) {
+    const { status, stderr } = helm('template', 'impersonation', chart, ...values('sessions', 'istio'), '--set', set);
+    assert.equal(status, 1, set);
+    assert.ok(stderr.includes(message), `${set}: ${stderr}`);
+  }
+  const inMemory = helm('template', 'impersonation', chart, ...values('minimal', 'istio'), '--values', example('sessions'));
+  assert.match(inMemory.stderr, /sessions\.gateway: has a filter and a guard of its own, and needs filter\.configuration\.store\.etcd/);
   const nothing = helm('template', 'impersonation', chart);
   assert.match(nothing.stderr, /at '\/filter\/configuration': missing properties 'issuer', 'signing_keys', 'subject_tokens', 'clients', 'resources'/);
   const withoutStore = helm('template', 'impersonation', chart, ...values('minimal', 'istio'), '--set', 'apis[0].name=a,apis[0].audiences[0]=b');

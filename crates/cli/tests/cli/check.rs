@@ -268,11 +268,17 @@ fn repositorys(name: &str) -> String {
 const MANIFESTS: [&str; 2] =
     ["deploy/istio/impersonation.yaml", "deploy/envoy-gateway/impersonation.yaml"];
 const TRAFFIC_EXTENSION: &str = "deploy/istio/traffic-extension.yaml";
+const OF_SESSIONS: [&str; 2] = ["deploy/istio/sessions.yaml", "deploy/envoy-gateway/sessions.yaml"];
 
 #[test]
 fn the_shipped_configurations_have_no_findings_except_the_demos_secret() {
     for name in MANIFESTS.into_iter().chain([TRAFFIC_EXTENSION]) {
         let path = file("manifest.yaml", &repositorys(name));
+        assert_findings(name, &check(&path, &["--assume-environment"]), &[]);
+    }
+    for (name, beside) in OF_SESSIONS.into_iter().zip(MANIFESTS) {
+        let both = format!("{}\n---\n{}", repositorys(beside), repositorys(name));
+        let path = file("manifest.yaml", &both);
         assert_findings(name, &check(&path, &["--assume-environment"]), &[]);
     }
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../envoy.yaml"));

@@ -130,3 +130,40 @@ xds_matcher:
             "@type": type.googleapis.com/envoy.extensions.filters.http.composite.v3.ExecuteFilterAction
             {{- .guard | nindent 12 }}
 {{- end }}
+
+{{/*
+What stands before jwt_authn on the hosts of browser sessions: a list of the guard's header fields. The
+token comes from the cookie alone, and no cache keeps a page.
+*/}}
+{{- define "envoy.ofSessions" -}}
+name: of-sessions
+typed_config:
+  "@type": type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation
+  mutations:
+    request_mutations:
+    {{- range concat (list "authorization" "proxy-authorization" "dpop") . }}
+    - remove: {{ . | quote }}
+    {{- end }}
+    {{- include "envoy.withoutOddNames" . | nindent 4 }}
+    response_mutations:
+    - append:
+        header: {key: cache-control, value: no-store}
+        append_action: OVERWRITE_IF_EXISTS_OR_ADD
+{{- end }}
+
+{{/* Sends a tab whose session has ended to an address. Scripts get the JSON of filter and guard. */}}
+{{- define "envoy.wayOut" -}}
+mappers:
+- filter:
+    and_filter:
+      filters:
+      - status_code_filter: {comparison: {op: EQ, value: {default_value: 401, runtime_key: unused}}}
+      - header_filter: {header: {name: sec-fetch-mode, string_match: {exact: navigate}}}
+      - header_filter: {header: {name: sec-fetch-dest, string_match: {exact: document}}}
+      - header_filter: {header: {name: ":path", string_match: {prefix: /.impersonation/}, invert_match: true}}
+  status_code: 303
+  headers_to_add:
+  - header: {key: location, value: {{ . | quote }}}
+    append_action: OVERWRITE_IF_EXISTS_OR_ADD
+  body: {inline_string: ""}
+{{- end }}

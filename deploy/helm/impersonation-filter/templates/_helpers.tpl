@@ -139,13 +139,21 @@ path has its own.
 {{- if dig "store" "etcd" "" .Values.filter.configuration }}true{{ end -}}
 {{- end }}
 
-{{/* The guard's configuration for one API: list $ $api "where jwt_authn puts the claims". */}}
+{{/*
+The guard's configuration for one API, or for .Values.sessions: list $ $api "where jwt_authn puts the
+claims". The tokens of sessions are not bound to keys.
+*/}}
 {{- define "guard.configuration" -}}
 {{- $root := index . 0 -}}
 {{- $filter := $root.Values.filter.configuration -}}
 {{- $derived := dict "issuer" $filter.issuer "payload_in_metadata" (index . 2) "store" (pick $filter.store "etcd") -}}
 {{- with $filter.base_path }}{{ $_ := set $derived "base_path" . }}{{ end -}}
-{{ mergeOverwrite (deepCopy $root.Values.guard.configuration) ((index . 1).guard | default dict) $derived | toJson }}
+{{- $common := deepCopy $root.Values.guard.configuration -}}
+{{- if hasKey (index . 1) "gateway" -}}
+{{- $_ := set $derived "browser_session" (pick $filter.browser_sessions "domain") -}}
+{{- $common = omit $common "public_origin" "dpop" "client_certificate" -}}
+{{- end -}}
+{{ mergeOverwrite $common ((index . 1).guard | default dict) $derived | toJson }}
 {{- end }}
 
 {{/* The request headers of access tokens: list $ $api. Tokens that are bound to keys need public_origin. */}}
@@ -156,6 +164,19 @@ path has its own.
 
 {{- define "api.namespace" -}}
 {{ (index . 1).namespace | default (include "gateway.namespace" (index . 0)) }}
+{{- end }}
+
+{{- define "sessions.gatewayNamespace" -}}
+{{ .Values.sessions.gateway.namespace | default (include "gateway.namespace" .) }}
+{{- end }}
+
+{{- define "sessions.namespace" -}}
+{{ .Values.sessions.namespace | default (include "sessions.gatewayNamespace" .) }}
+{{- end }}
+
+{{/* The paths of a session's host that the filter answers. */}}
+{{- define "sessions.paths" -}}
+{{ list "/.impersonation/begin" "/.impersonation/me" "/.impersonation/end" "/.impersonation/banner.js" | toJson }}
 {{- end }}
 
 {{- define "cors.ofPages" -}}
@@ -179,7 +200,14 @@ maxAge: 600s
 {{- $etcd := include "etcd.used" . -}}
 {{- if and $etcd (not .Values.etcd.members) }}{{ fail "etcd.members: is required with filter.configuration.store.etcd" }}{{ end -}}
 {{- if and .Values.apis (not $etcd) }}{{ fail "apis: the guard is in another VM or Envoy than the filter, and needs filter.configuration.store.etcd" }}{{ end -}}
+{{- $sessions := .Values.sessions -}}
+{{- if and $sessions.gateway.name (not .Values.filter.configuration.browser_sessions) }}{{ fail "sessions.gateway: needs filter.configuration.browser_sessions" }}{{ end -}}
+{{- if and .Values.filter.configuration.browser_sessions (not $sessions.gateway.name) }}{{ fail "sessions.gateway.name: is required with filter.configuration.browser_sessions" }}{{ end -}}
+{{- if and $sessions.gateway.name (not $sessions.service) }}{{ fail "sessions.service: is required with sessions.gateway.name" }}{{ end -}}
+{{- if and $sessions.gateway.name (not $etcd) }}{{ fail "sessions.gateway: has a filter and a guard of its own, and needs filter.configuration.store.etcd" }}{{ end -}}
+{{- if and $sessions.gateway.name (eq $sessions.gateway.name .Values.gateway.name) (eq (include "sessions.gatewayNamespace" .) (include "gateway.namespace" .)) }}{{ fail "sessions.gateway: is the gateway of other hosts, too; sessions need one of their own" }}{{ end -}}
 {{- if eq .Values.mesh "istio" -}}
+{{- if and $sessions.gateway.name (eq ($sessions.gateway.selector | toJson) (.Values.gateway.selector | toJson)) }}{{ fail "sessions.gateway.selector: selects the pods of other hosts, too; sessions need a gateway of their own" }}{{ end -}}
 {{- if .Values.images.pullSecret }}{{ fail "images.pullSecret: Istio's EnvoyFilter has no field for it; use a registry that needs none" }}{{ end -}}
 {{- range $index, $api := .Values.apis }}{{ if not $api.selector }}{{ fail (printf "apis[%d].selector: is required with mesh istio" $index) }}{{ end }}{{ end -}}
 {{- end -}}
