@@ -251,7 +251,7 @@ fn the_ordinary_host_of_the_application_is_no_api_of_impersonations() {
     let host = |domain: &str, cluster: &str| {
         let name = "            - name: public\n";
         let host = format!(
-            "            - {{name: ordinary, domains: [{domain}], routes: [{{match: {{prefix: /}}, route: {{cluster: {cluster}}}}}]}}\n{name}"
+            "            - {{name: ordinary, domains: [{domain}], request_headers_to_remove: [x-jwt-payload, x-impersonation-id, x-impersonator], routes: [{{match: {{prefix: /}}, route: {{cluster: {cluster}}}}}]}}\n{name}"
         );
         replaced((name, &host))
     };
@@ -285,6 +285,31 @@ fn the_ordinary_host_of_the_application_is_no_api_of_impersonations() {
     let text = shipped().replace("as-user.localhost", "as-user.shop.example");
     assert!(has(&checked(&text, &["www.shop.example"]), "seems to be of one site"), "{site}");
     assert!(!has(&checked(&text, &["www.shop.test"]), "seems to be of one site"));
+}
+
+/// The application believes the header fields that say whose session a request is of.
+#[test]
+fn the_ordinary_host_of_the_application_lets_nobody_say_whose_request_it_is() {
+    let shipped = shipped();
+    let (before, rest) = shipped.split_once("            # - name: shop\n").unwrap();
+    let (host, after) = rest.split_once("\n\n").unwrap();
+    let host =
+        format!("            - name: shop\n{}", host.replace("            # ", "            "));
+    let with = |host: &str| file("envoy.yaml", &format!("{before}{host}\n\n{after}"));
+    let flags = ["--assume-environment", "--ordinary-host", "shop.localhost"];
+    let found = |host: &str| {
+        let checked = check(&with(host), &flags);
+        let line = |line: &&String| line.contains("ordinary host must remove");
+        checked.lines.iter().find(line).cloned()
+    };
+    assert_eq!(found(&host), None);
+    let names = ["x-jwt-payload", "x-impersonation-id", "x-impersonator"];
+    for name in names {
+        let others = names.into_iter().filter(|other| *other != name).collect::<Vec<_>>();
+        let host = host.replace(&names.join(", "), &others.join(", "));
+        let line = found(&host).unwrap_or_else(|| panic!("{name}"));
+        assert!(line.contains(&format!("must remove {name}:")), "{line}");
+    }
 }
 
 /// A filter on the sessions' listener may be elsewhere than the one that exchanges.

@@ -13,6 +13,7 @@
 
 mod filters;
 mod misdirected;
+mod ordinary;
 mod reasons;
 mod sessions;
 mod shape;
@@ -61,6 +62,7 @@ pub(super) fn check(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) -> Pr
     let guarded = Guarded {
         all: judge.guarded(&listeners, &gateways, |_| true),
         apis: judge.guarded(&listeners, &gateways, |chain| !file.has_sessions(chain)),
+        told: judge.told_in_sessions(&listeners),
     };
     let has_apis =
         listeners.iter().flat_map(|listener| &listener.chains).any(|chain| judge.has_apis(chain));
@@ -118,6 +120,8 @@ struct Guarded<'d> {
     all: Servers<'d>,
     /// Without those that only the listeners of browser sessions lead to.
     apis: Servers<'d>,
+    /// The header fields by which the application of the sessions knows whose request it is.
+    told: BTreeSet<String>,
 }
 
 impl<'d> Guard<'_, 'd> {
@@ -223,6 +227,12 @@ impl<'p, 'd> Judge<'_, 'p, 'd> {
                 let servers =
                     if self.is_ordinary(chain, route) { &guarded.apis } else { &guarded.all };
                 let lead = ways::lead(route, self.reach, servers);
+                if self.is_ordinary(chain, route)
+                    && ways::lead(route, self.reach, &guarded.all).is_some()
+                    && let Some(reason) = ordinary::check(route, &guarded.told)
+                {
+                    causes.add(&listener.name, Some(route), reason);
+                }
                 if !is_api && lead.is_none() {
                     if let Some(reason) = self.cannot_compare(route, servers) {
                         causes.add(&listener.name, Some(route), reason);
@@ -299,6 +309,21 @@ impl<'p, 'd> Judge<'_, 'p, 'd> {
             }
         }
         guarded
+    }
+
+    /// Returns the header fields that `jwt_authn` and the guard write on the hosts of sessions.
+    fn told_in_sessions(&self, listeners: &[Listener<'d>]) -> BTreeSet<String> {
+        let chains = listeners.iter().flat_map(|listener| &listener.chains);
+        let chains = chains.filter(|chain| self.file.has_sessions(chain));
+        let by_jwt_authn =
+            chains.flat_map(Self::jwt_authns).flat_map(|(_, filter)| ordinary::made_by(filter));
+        let of_sessions =
+            self.file.guards.iter().filter(|guard| guard.plugin.session_domain().is_some());
+        let by_guard = of_sessions.flat_map(|guard| {
+            let headers = &guard.config.headers;
+            [&headers.id, &headers.actor].into_iter().flatten().cloned()
+        });
+        by_jwt_authn.chain(by_guard).collect()
     }
 
     /// Warns of a route whose servers nobody can compare with those of the APIs.
