@@ -381,3 +381,20 @@ fn a_guard_before_apis_is_as_it_was() {
     let received = guarded.api.received_for(&answer).unwrap();
     assert_eq!(received.header("cookie"), Some(&*format!("a=b; {COOKIE}=x")), "{received:?}");
 }
+
+/// On other hosts than those of sessions the filter adds no header field and no cookie.
+#[test]
+fn an_ordinary_host_is_as_it_was() {
+    let (with, without) = (start(), Guarded::lent(&json!({})));
+    for target in ["/orders", "/.impersonation/me", "/.impersonation/banner.js"] {
+        let request = Request::get(target)
+            .header("cookie", format!("{COOKIE}=x"))
+            .header("sec-fetch-site", "cross-site");
+        let [with, without] = [&with, &without].map(|guarded| {
+            let mut answer = guarded.send_to_filter(&request);
+            answer.headers.retain(|(name, _)| name != "date");
+            (answer.status, answer.headers, answer.body)
+        });
+        assert_eq!(with, without, "{target}");
+    }
+}
