@@ -53,13 +53,15 @@ export function createProvider({ issuer, signingKey, secrets, envoy, support }) 
     [`${origin}/orders`, 'orders:read orders:write'],
     [`${origin}/invoices`, 'invoices:read'],
     [OPAQUE_API, 'impersonate users:read impersonations:read impersonations:revoke impersonations:approve'],
+    // The backend of a support console (examples/), which agents ask.
+    [`${support}/impersonations`, 'support:ask'],
   ]);
 
   const signsIn = {
     grant_types: ['authorization_code', 'refresh_token'],
     redirect_uris: [REDIRECT_URI],
     response_types: ['code'],
-    scope: 'openid profile email orders:read orders:write',
+    scope: 'openid profile email orders:read orders:write support:ask',
     // Says that an agent has logged out. The filter asks `userinfo` about actor tokens, which does
     // not name the session: so the logout tokens do not name it, either.
     backchannel_logout_uri: `${origin}/oidc/backchannel-logout`,
@@ -89,7 +91,12 @@ export function createProvider({ issuer, signingKey, secrets, envoy, support }) 
       ...signsIn,
       redirect_uris: [REDIRECT_URI, `${support}/callback`],
     },
-    { client_id: 'support-console', token_endpoint_auth_method: 'none', ...signsIn },
+    {
+      client_id: 'support-console',
+      token_endpoint_auth_method: 'none',
+      ...signsIn,
+      redirect_uris: [REDIRECT_URI, `${support}/`],
+    },
     // The filter's page, for people on call and for those who approve.
     {
       client_id: 'oncall',
@@ -154,8 +161,8 @@ export function createProvider({ issuer, signingKey, secrets, envoy, support }) 
       AccessToken: 3600, ClientCredentials: 600, Grant: 86400, IdToken: 3600, Interaction: 600,
       RefreshToken: 86400, Session: 86400,
     },
-    // The page that is served at the gateway's own origin redeems its code by itself.
-    clientBasedCORS: (_ctx, from) => from === origin,
+    // The page at the gateway's own origin and the support console redeem codes by themselves.
+    clientBasedCORS: (_ctx, from) => [origin, support].includes(from),
     findAccount: (_ctx, sub) => {
       const user = users.get(sub);
       return user && { accountId: sub, claims: () => ({ sub, ...user }) };
@@ -166,7 +173,7 @@ export function createProvider({ issuer, signingKey, secrets, envoy, support }) 
       const { accountId } = oidc.session;
       const grant = new oidc.provider.Grant({ accountId, clientId: oidc.client.clientId });
       grant.addOIDCScope(oidc.client.scope);
-      grant.addResourceScope(`${origin}/orders`, resources.get(`${origin}/orders`));
+      for (const api of [`${origin}/orders`, `${support}/impersonations`]) grant.addResourceScope(api, resources.get(api));
       if (oidc.client.clientId === 'oncall') {
         const all = resources.get(`${origin}/api`).split(' ').filter((scope) => scope.startsWith('impersonations:'));
         const allowed = (oversight.get(accountId) ?? '').split(' ');
