@@ -68,6 +68,12 @@ run: build companion tests/js/node_modules
 demo: build tests/js/node_modules
 	node demo/demo.js
 
+# Starts Envoy, an identity gateway, and backend, support client, API and page of one language
+# (examples/), until Ctrl-C. Prints the address of the support client.
+.PHONY: example-node example-python example-go
+example-node example-python example-go: build tests/js/node_modules
+	node tests/js/examples/run.js $(@:example-%=%)
+
 # Shows the flow with two Envoys and three nodes of etcd, and kills the leader.
 demo-cluster: build companion tools tests/js/node_modules
 	node demo/cluster.js
@@ -78,7 +84,7 @@ parts := test-envoy test-endurance test-chaos test-differential test-binaries bu
 
 # What needs other identity gateways, other Envoys, a policy decision point, and the files of a
 # release. Needs Go, Java 17 and Maven besides.
-others := test-release test-chart test-envoys test-keycloak test-frameworks test-console test-approvals test-gateways
+others := test-release test-chart test-envoys test-keycloak test-frameworks test-console test-approvals test-gateways test-examples
 
 # Everything that a change must pass, but for $(others). Independent parts run side by side. The
 # output of a part appears when the part ends. The end lists the parts that failed, and the last
@@ -218,6 +224,14 @@ test-console: build console companion tools tests/js/node_modules
 	scripts/chromium --version
 	scripts/firefox --version
 	cd tests/js/console && node --test
+
+# The examples in Debian's Chromium, before Envoy with envoy.yaml, against one list of rules.
+# `make test-examples EXAMPLES=node` tests one language. Needs Go besides.
+.PHONY: test-examples
+test-examples: build tests/js/node_modules
+	$(part)
+	scripts/chromium --version
+	cd tests/js/examples && EXAMPLES="$(or $(EXAMPLES),node python go)" node --test
 
 # The filter before other identity gateways than that of tests/js/gateway, and the pages about them
 # (docs/gateways).
