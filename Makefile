@@ -70,8 +70,8 @@ demo: build tests/js/node_modules
 
 # Starts Envoy, an identity gateway, and backend, support client, API and page of one language
 # (examples/), until Ctrl-C. Prints the address of the support client.
-.PHONY: example-node example-python example-go
-example-node example-python example-go: build tests/js/node_modules
+.PHONY: example-node example-python example-java example-go
+example-node example-python example-java example-go: build tests/js/node_modules
 	node tests/js/examples/run.js $(@:example-%=%)
 
 # Shows the flow with two Envoys and three nodes of etcd, and kills the leader.
@@ -226,12 +226,12 @@ test-console: build console companion tools tests/js/node_modules
 	cd tests/js/console && node --test
 
 # The examples in Debian's Chromium, before Envoy with envoy.yaml, against one list of rules.
-# `make test-examples EXAMPLES=node` tests one language. Needs Go besides.
+# `make test-examples EXAMPLES=node` tests one language. Needs Java, Maven, Go.
 .PHONY: test-examples
 test-examples: build tests/js/node_modules
 	$(part)
 	scripts/chromium --version
-	cd tests/js/examples && EXAMPLES="$(or $(EXAMPLES),node python go)" node --test
+	cd tests/js/examples && EXAMPLES="$(or $(EXAMPLES),node python java go)" node --test
 
 # The filter before other identity gateways than that of tests/js/gateway, and the pages about them
 # (docs/gateways).

@@ -11,6 +11,8 @@ import { freePorts, start } from '../stack/process.js';
 const BUILT = `${ROOT}target/examples`;
 const MODULES = `${ROOT}tests/js/node_modules`;
 
+const JAVA_LIBRARIES = `${BUILT}/java/libraries`;
+
 /** Each language: the preparation of a folder, and the command of a part in it. */
 const LANGUAGES = {
   node: {
@@ -21,6 +23,17 @@ const LANGUAGES = {
     // Nothing is optimised: a build would take longer than the tests.
     prepare: (folder) => promisify(execFile)('go', ['build', '-trimpath', "-gcflags=all=-N -l", '-ldflags=-s -w', '-o', 'bin/', './...'], { cwd: folder, env: { ...process.env, CGO_ENABLED: '0' } }),
     command: (folder, part) => [`${folder}/bin/${part}`],
+  },
+  java: {
+    prepare: (folder) => promisify(execFile)('mvn', [
+      '--quiet', '--batch-mode', '-Dstyle.color=never', 'compile', 'org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies',
+      '-DincludeScope=runtime', `-DoutputDirectory=${JAVA_LIBRARIES}`,
+    ], { cwd: folder }),
+    // Java compiles less, so that it starts faster.
+    command: (folder, part) => [
+      process.env.JAVA_HOME ? `${process.env.JAVA_HOME}/bin/java` : 'java', '-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-Xmx256m',
+      '-cp', `${folder}/target/classes:${JAVA_LIBRARIES}/*`, { backend: 'backend.Backend', api: 'api.Api' }[part],
+    ],
   },
   python: {
     prepare: () => {},
@@ -91,7 +104,7 @@ export async function startParts(language, stack, change = () => {}) {
   };
   const run = async (part, port) => {
     const [program, ...args] = command(`${folder}/${language}`, part);
-    const running = await start(`the ${part} (${language})`, program, args, { ready: /ready|Uvicorn running/, cwd: `${folder}/${language}`, env: { ...env, PORT: `${port}` }, log: `${logs}/${language}-${part}.log` });
+    const running = await start(`the ${part} (${language})`, program, args, { ready: /ready|Uvicorn running|Started /, cwd: `${folder}/${language}`, env: { ...env, PORT: `${port}` }, log: `${logs}/${language}-${part}.log` });
     await poll(() => fetch(`http://127.0.0.1:${port}/`).then(() => true, () => false));
     return running;
   };
