@@ -345,12 +345,14 @@ lint-wasm: wasm-target console/node_modules $(if $(filter parts,$(MAKECMDGOALS))
 	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package impersonation-issuer --target wasm32-wasip1 --no-default-features -- -D warnings
 
 # Writes the lists in docs/ and the JSON Schemas from the declarations in crates/core/src/config,
-# the table of a mint's checks from the test that plays them, and the companion's tables.
-docs:
+# the table of a mint's checks from the test that plays them, the companion's tables, and the lines
+# of docs/integrate.md from the examples.
+docs: tests/js/node_modules
 	UPDATE_DOCS=1 cargo test --package impersonation-core --lib config::describe
 	UPDATE_DOCS=1 cargo test --package impersonation-core --test architecture manual
 	UPDATE_DOCS=1 cargo test --all-features --package impersonation-filter --test rules mint_order
 	UPDATE_DOCS=1 cargo test --package impersonation-filter-cli --bin impersonation-filter evidence_in_step
+	cd tests/js/examples && UPDATE_DOCS=1 node --test integrate.test.js
 
 # Checks deny.toml with advisories. Needs cargo-deny and the internet.
 deny:

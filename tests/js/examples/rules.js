@@ -9,16 +9,16 @@ import { poll } from '../stack/envoy.js';
 import { send } from '../stack/requests.js';
 
 export const QUESTIONS = [
-  ['backend', 'Does the backend verify that the agent\'s token was issued for the backend?', 'A token that the agent gave to any other service can mint.'],
+  ['backend', 'Does it verify that the agent\'s token was issued for the backend?', 'A token that the agent gave to any other service can mint.'],
   ['backend', 'Does one function decide who may act as whom, before the mint?', 'The filter trusts the backend: any agent could act as any user.'],
   ['backend', 'Does the agent come from the verified token, for the mint and for what follows?', 'An agent acts in a colleague\'s name, or ends a colleague\'s work.'],
   ['backend', 'Is each mint for one agent, one client, one API, few scopes and some minutes?', 'A copied subject token opens all that the user may do.'],
-  ['backend', 'Does the backend keep the machine\'s token, and keep it to itself?', 'Whoever has this token mints for everybody; and each mint would load the provider.'],
-  ['client', 'Does the client bind its token to a key, and keep all tokens in memory?', 'A copied token, or a script in another tab, acts as the user.'],
-  ['client', 'Does the client exchange once, wait for approvals, and forget the user at the end?', 'A second try ends the first impersonation; the user\'s data stays on the screen.'],
-  ['API', 'Does the API verify signature, issuer, audience, type, expiry and scope, and read no bare header field?', 'Whoever reaches its port, or has a token for another API, is anybody.'],
-  ['API', 'Does the API tell by `txn` that somebody is used, refuse what only the user may do, and log both people?', 'An agent changes the password and keeps the account, and the log says that the user did it.'],
-  ['page', 'Does the page say who is looking, and leave out what is only for the user?', 'Agents forget in whose account they are, and the user sees an agent\'s work as their own.'],
+  ['backend', 'Does it keep the machine\'s token, and keep it to itself?', 'Whoever has this token mints for everybody; and each mint would load the provider.'],
+  ['client', 'Does it bind its token to a key, and keep all tokens in memory?', 'A copied token, or a script in another tab, acts as the user.'],
+  ['client', 'Does it exchange once, wait for approvals, and forget the user at the end?', 'A second try ends the first impersonation; the user\'s data stays on the screen.'],
+  ['API', 'Does it verify signature, issuer, audience, type, expiry and scope, and read no bare header field?', 'Whoever reaches its port, or has a token for another API, is anybody.'],
+  ['API', 'Does it tell by `txn` that somebody is used, refuse what only the user may do, and log both people?', 'An agent changes the password and keeps the account, and the log says that the user did it.'],
+  ['page', 'Does it say who is looking, and leave out what is only for the user?', 'Agents forget in whose account they are, and the user sees an agent\'s work as their own.'],
 ];
 
 /** [question, rule, run]. */
