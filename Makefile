@@ -315,6 +315,7 @@ tools:
 	scripts/pyjwt --version
 	scripts/authlib --version
 	scripts/schemathesis --version
+	scripts/openapi-python-client --version
 	scripts/ocsf --version
 	scripts/siem --version
 	scripts/etcd

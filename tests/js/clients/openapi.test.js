@@ -2,7 +2,7 @@
 // requests of the description, and compares status, header fields and body.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -38,6 +38,19 @@ const ANSWERED = {
   getConsole: [200],
   headConsole: [200],
 };
+
+const CLIENTS = fileURLToPath(new URL('./', import.meta.url));
+const PACKAGES = fileURLToPath(new URL('..', import.meta.url));
+/** The answers that a generated client prints. */
+const PLAYED = { token: 'sub_', complete: true, actors: [], ended: 0 };
+
+/** Returns an empty folder for the client that a generator makes. */
+function generatedFolder(name) {
+  const folder = `${ROOT}target/clients/generated-${name}`;
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  return folder;
+}
 
 let origin;
 let who;
@@ -84,6 +97,26 @@ after(stopAll);
 
 test('the description is an OpenAPI document', async () => {
   await run(`${ROOT}scripts/schemathesis`, ['-m', 'openapi_spec_validator', 'docs/openapi.yaml'], { cwd: ROOT });
+});
+
+test('openapi-typescript makes a client that compiles, mints, lists and ends', async () => {
+  const folder = generatedFolder('typescript');
+  await run('node_modules/.bin/openapi-typescript', [`${ROOT}docs/openapi.yaml`, '--output', `${folder}/api.d.ts`], { cwd: PACKAGES });
+  copyFileSync(`${CLIENTS}generated.ts`, `${folder}/generated.ts`);
+  writeFileSync(`${folder}/package.json`, '{"type": "module"}');
+  symlinkSync(`${PACKAGES}/node_modules`, `${folder}/node_modules`);
+  const options = ['--strict', '--skipLibCheck', '--target', 'es2022', '--module', 'nodenext'];
+  await run(process.execPath, ['node_modules/typescript/bin/tsc', ...options, 'generated.ts'], { cwd: folder });
+  const { stdout } = await run(process.execPath, ['generated.js', origin, who.backend, who.operator], { cwd: folder });
+  assert.deepEqual(JSON.parse(stdout), PLAYED);
+});
+
+test('openapi-python-client makes a client that mints, lists and ends', async () => {
+  const folder = generatedFolder('python');
+  const python = (...args) => run(`${ROOT}scripts/openapi-python-client`, args);
+  await python('-m', 'openapi_python_client', 'generate', '--path', `${ROOT}docs/openapi.yaml`, '--meta', 'none', '--output-path', `${folder}/api`);
+  const { stdout } = await python(`${CLIENTS}generated.py`, origin, who.backend, who.operator, folder);
+  assert.deepEqual(JSON.parse(stdout), PLAYED);
 });
 
 test('the described errors are those of docs/endpoints.md and those that the filter makes', () => {
