@@ -1,7 +1,7 @@
 //! The rules of requests. Each rule is written once and runs in two worlds: natively, and in a real
 //! Envoy. What only Envoy can do wrong is in `tests/envoy`.
 
-mod approvals;
+pub(crate) mod approvals;
 #[cfg(feature = "custom-claims")]
 mod authorize;
 mod binding;

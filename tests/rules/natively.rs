@@ -10,5 +10,6 @@
 mod guarded;
 #[path = "mod.rs"]
 mod rules;
+mod without_envoy;
 #[path = "world/natively.rs"]
 mod world;

@@ -24,7 +24,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::http::Answer;
 use crate::http2::{header_map, pairs};
@@ -196,8 +196,23 @@ pub struct Server {
 struct State {
     fault: Option<Fault>,
     rule: Rule,
+    /// The next request over HTTP/1.1 sends to the first channel, and then waits for the second.
+    held: Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>,
     received: Vec<Received>,
     port: Port,
+}
+
+/// A request that a server has read and does not take until this is dropped.
+pub struct Held {
+    arrived: oneshot::Receiver<()>,
+    _release: oneshot::Sender<()>,
+}
+
+impl Held {
+    /// Waits for the request.
+    pub fn wait(&mut self) {
+        wait_for("the request to a server", || self.arrived.try_recv().ok());
+    }
 }
 
 enum Port {
@@ -218,6 +233,7 @@ impl Server {
             state: Arc::new(Mutex::new(State {
                 fault: None,
                 rule: Arc::new(echo),
+                held: None,
                 received: Vec::new(),
                 port: Port::Changing,
             })),
@@ -235,6 +251,13 @@ impl Server {
     /// Sets one answer for every request.
     pub fn answer_always(&self, reply: Reply) {
         self.answer(move |_| reply.clone());
+    }
+
+    /// Holds the next request over HTTP/1.1 back.
+    pub fn hold(&self) -> Held {
+        let ((sends, arrived), (release, waits)) = (oneshot::channel(), oneshot::channel());
+        self.state.lock().unwrap().held = Some((sends, waits));
+        Held { arrived, _release: release }
     }
 
     pub fn fail(&self, fault: Fault) {
@@ -385,6 +408,12 @@ impl Server {
                 }
             };
             let method = received.method.clone();
+            let held = self.state.lock().unwrap().held.take();
+            if let Some((arrived, released)) = held {
+                let _ = arrived.send(());
+                // The channel closes when the test lets the request go.
+                let _ = released.await;
+            }
             let (fault, reply) = self.take(received, &mut changed);
             let whole = reply.to_bytes(&method);
             let half = whole.len().saturating_sub(reply.body.len().div_ceil(2));

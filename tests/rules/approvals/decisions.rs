@@ -7,10 +7,8 @@ use super::{
     in_both_stores, list, mint, mint_by, minted, person_claims, state, told_exchange, user, with,
     with_approvals,
 };
-use testkit::configuration::{Configuration, ORDERS, PROVIDER_KEY, jwks};
+use testkit::configuration::{Configuration, PROVIDER_KEY, jwks};
 use testkit::gateway::{BEARER, actor_claims, backend_claims, exchange_form, with_actor};
-use testkit::guarded::filter_configuration;
-use testkit::impersonations::revocation;
 
 #[test]
 fn a_token_is_exchanged_after_its_last_approval_and_once() {
@@ -248,46 +246,6 @@ fn what_was_taken_back_or_has_expired_cannot_be_decided() {
     let stranger = PROVIDER_KEY.sign(&with(backend_claims(), "client_id", "another"));
     let answer = world.told(&ask("GET", &format!("/api/subject-tokens/{id}"), &stranger, ""));
     assert_refused(&answer, "another caller", 404, "not_found", "subject_token_unknown");
-}
-
-/// A revocation of many impersonations writes to no token, so each endpoint has to ask for it.
-#[test]
-fn what_a_revocation_has_ended_waits_for_nobody() {
-    let operators = filter_configuration().0["impersonations"].clone();
-    let configuration = with_approvals(&json!({"required": 1})).with("/impersonations", operators);
-    let bounds = json!({
-        "actorId": "agent-1", "clientId": "support-console",
-        "resource": ORDERS,
-    });
-    let ends = [
-        json!({"userId": "user-42"}),
-        json!({"actorId": "agent-1"}),
-        json!({"clientId": "support-console"}),
-        json!({"caller": "support-backend"}),
-        json!({"resource": ORDERS}),
-        json!({"all": true}),
-    ];
-    for end in ends {
-        for (place, world) in in_both_stores(&configuration) {
-            let case = format!("{end}, {place}");
-            let approver = approver("dana");
-            let (token, id) = minted(&world, &bounds);
-            world.advance(1);
-            assert_eq!(world.told(&revocation(&end)).status, 201, "{case}");
-            world.advance(1);
-            let (_, later) = minted(&world, &bounds);
-
-            assert_eq!(state(&world, &id), "cancelled", "{case}");
-            let refused = decide(&world, &approver, &id, "approve");
-            assert_refused(&refused, &case, 404, "not_found", "approval_unknown");
-            assert_eq!(exchange(&world, &token).status, 400, "{case}");
-            let listed = list(&world, &approver).body["approvals"].clone();
-            let ids: Vec<_> = listed.as_array().unwrap().iter().map(|it| &it["id"]).collect();
-            assert_eq!(ids, [&json!(later)], "{case}");
-            assert_eq!(decide(&world, &approver, &later, "approve").status, 200, "{case}");
-            assert_eq!(state(&world, &later), "approved", "{case}");
-        }
-    }
 }
 
 #[test]

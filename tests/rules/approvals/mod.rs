@@ -1,6 +1,9 @@
 //! Two people: approvals, the user's consent and break glass, at the endpoints of the filter.
 
 mod decisions;
+pub(crate) mod hooks;
+mod mints;
+mod waiting;
 
 use serde_json::{Value, json};
 
@@ -13,12 +16,12 @@ use testkit::http::{Answer, Form, Request};
 
 /// An answer, and the last line of the audit log.
 #[derive(Debug)]
-struct Told {
-    status: u16,
+pub(crate) struct Told {
+    pub(crate) status: u16,
     answer: Answer,
     /// The JSON in the answer.
     body: Value,
-    event: Value,
+    pub(crate) event: Value,
 }
 
 impl Told {
@@ -27,7 +30,7 @@ impl Told {
     }
 
     /// Returns a text member that the answer must have.
-    fn text(&self, member: &str) -> &str {
+    pub(crate) fn text(&self, member: &str) -> &str {
         self.body[member].as_str().unwrap_or_else(|| panic!("no {member} in {self:?}"))
     }
 
@@ -39,7 +42,21 @@ impl Told {
 
 impl World {
     fn told(&self, request: &Request) -> Told {
-        let answer = self.send(request);
+        self.told_of(self.send(request))
+    }
+
+    /// Sends a request as [`World::send_while`] does.
+    pub(crate) fn told_while<T>(
+        &self,
+        request: &Request,
+        cluster: &str,
+        meanwhile: impl FnOnce() -> T,
+    ) -> (Told, T) {
+        let (answer, then) = self.send_while(request, cluster, meanwhile);
+        (self.told_of(answer), then)
+    }
+
+    fn told_of(&self, answer: Answer) -> Told {
         let body = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
         let event = self.audit().pop().unwrap_or(Value::Null);
         Told { status: answer.status, answer, body, event }
@@ -74,7 +91,7 @@ fn in_both_stores(configuration: &Configuration) -> [(&'static str, World); 2] {
 }
 
 /// The access token of a person who may approve.
-fn approver(name: &str) -> String {
+pub(crate) fn approver(name: &str) -> String {
     PROVIDER_KEY.sign(&person_claims(name, "openid impersonations:approve"))
 }
 
@@ -111,7 +128,7 @@ fn mint_by(token: &str) -> Request {
 }
 
 /// Mints a token, and returns it with its id.
-fn minted(world: &World, bounds: &Value) -> (String, String) {
+pub(crate) fn minted(world: &World, bounds: &Value) -> (String, String) {
     let answer = world.send(&mint_request(bounds));
     assert_eq!(answer.status, 201, "{answer:?}");
     let id = answer.header("location").unwrap().rsplit_once('/').unwrap().1.to_owned();
@@ -123,7 +140,7 @@ fn ask(method: &str, path: &str, token: &str, body: &str) -> Request {
     request.header("content-type", "application/json").body(body)
 }
 
-fn decide(world: &World, token: &str, id: &str, decision: &str) -> Told {
+pub(crate) fn decide(world: &World, token: &str, id: &str, decision: &str) -> Told {
     let body = json!({"decision": decision}).to_string();
     world.told(&ask("POST", &format!("/api/approvals/{id}"), token, &body))
 }
@@ -142,11 +159,11 @@ fn told_exchange(world: &World, form: &Form) -> Told {
     world.told(&exchange_request(form))
 }
 
-fn exchange(world: &World, token: &str) -> Told {
+pub(crate) fn exchange(world: &World, token: &str) -> Told {
     told_exchange(world, &exchange_form(token))
 }
 
-fn assert_refused(told: &Told, case: &str, status: u16, error: &str, reason: &str) {
+pub(crate) fn assert_refused(told: &Told, case: &str, status: u16, error: &str, reason: &str) {
     let refused = (told.status, told.text("error"), told.reason());
     assert_eq!(refused, (status, error, reason), "{case}: {told:?}");
 }

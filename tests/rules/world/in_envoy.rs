@@ -4,10 +4,11 @@ use serde_json::Value;
 
 use testkit::configuration::Configuration;
 use testkit::gateway::{Gateway, store_in_etcd};
-use testkit::http::{Answer, Request};
+use testkit::http::{Answer, Connection, Request};
 use testkit::lent::Lent;
 use testkit::paths;
-use testkit::server::Server;
+use testkit::server::{Held, Server};
+use testkit::wait_for;
 
 /// One Envoy with the filter. Other tests have used the process, and see nothing of this one.
 pub(crate) struct World {
@@ -35,6 +36,41 @@ impl World {
     pub(crate) fn send(&self, request: &Request) -> Answer {
         let target = self.sent_to(&request.target);
         self.gateway.send(&Request { target, ..request.clone() })
+    }
+
+    /// Sends a request, and does something when the filter asks the server behind this cluster for
+    /// the first time.
+    pub(crate) fn send_while<T>(
+        &self,
+        request: &Request,
+        cluster: &str,
+        meanwhile: impl FnOnce() -> T,
+    ) -> (Answer, T) {
+        let (mut connection, held) = self.begin(request, cluster);
+        let told = meanwhile();
+        drop(held);
+        (connection.read_answer(&request.method).unwrap(), told)
+    }
+
+    /// Sends a request whose caller hangs up while the filter asks the server behind this cluster.
+    pub(crate) fn leave_while(&self, request: &Request, cluster: &str) {
+        let (connection, held) = self.begin(request, cluster);
+        self.gateway.envoy.hang_up(connection);
+        drop(held);
+    }
+
+    fn begin(&self, request: &Request, cluster: &str) -> (Connection, Held) {
+        let mut held = self.upstream(cluster).hold();
+        let mut connection = self.gateway.connect();
+        let target = self.sent_to(&request.target);
+        connection.write(&Request { target, ..request.clone() }.to_bytes()).unwrap();
+        held.wait();
+        (connection, held)
+    }
+
+    /// Waits for something that the filter does without a request.
+    pub(crate) fn wait_for<T>(&self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
+        wait_for(what, probe)
     }
 
     /// Returns the server behind a cluster.

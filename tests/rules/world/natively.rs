@@ -2,7 +2,7 @@
 //! its request, sends the calls, and brings the replies. The servers are the testkit's own; their
 //! rules are asked without a socket.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -30,34 +30,111 @@ const PAGE: BuiltPage = BuiltPage {
     banner: b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\x01\n\0\xf5\xff// banner\n\x81,Xh\n\0\0\0",
 };
 
+#[derive(PartialEq, Eq)]
+enum CallerThen {
+    Waits,
+    Leaves,
+}
+
 /// One worker with the filter.
 pub(crate) struct World {
     host: Rc<FakeHost>,
     service: RefCell<Rc<Service>>,
     servers: Vec<Server>,
-    etcd: RefCell<Etcd>,
+    etcd: Rc<RefCell<Etcd>>,
+    /// The number of transactions in etcd whose answers get lost from now on.
+    lost_answers: Cell<u32>,
     moves: bool,
+    /// The number of requests to which Envoy would have given an id.
+    requests: Cell<u64>,
 }
 
 impl World {
     pub(crate) fn start(configuration: &Configuration) -> Self {
-        let host = Rc::new(FakeHost::default());
-        host.now.set(UnixTime::from_millis(now() * 1000));
-        let service = configured(&host, configuration).unwrap_or_else(|error| panic!("{error}"));
-        // What begins in the millisecond in which the service begins has ended.
-        host.advance(Duration::from_millis(1));
         let servers: Vec<_> =
             SERVERS.into_iter().chain([IDENTITY_GATEWAY]).map(Server::start).collect();
         servers.last().unwrap().answer(as_asked);
+        let host = Rc::new(FakeHost::default());
+        host.now.set(UnixTime::from_millis(now() * 1000));
+        Self::start_on(host, servers, Rc::default(), configuration)
+    }
+
+    /// Starts another worker of the same Envoy.
+    pub(crate) fn another_worker(&self, configuration: &Configuration) -> Self {
+        let host = Rc::clone(&self.host);
+        Self::start_on(host, self.servers.clone(), Rc::clone(&self.etcd), configuration)
+    }
+
+    /// Starts another Envoy with the same etcd.
+    pub(crate) fn another_envoy(&self, configuration: &Configuration) -> Self {
+        let host = Rc::new(FakeHost::with_seed(u64::MAX));
+        host.now.set(self.host.now.get());
+        Self::start_on(host, self.servers.clone(), Rc::clone(&self.etcd), configuration)
+    }
+
+    fn start_on(
+        host: Rc<FakeHost>,
+        servers: Vec<Server>,
+        etcd: Rc<RefCell<Etcd>>,
+        configuration: &Configuration,
+    ) -> Self {
+        let service = configured(&host, configuration).unwrap_or_else(|error| panic!("{error}"));
+        // What begins in the millisecond in which the service begins has ended.
+        host.advance(Duration::from_millis(1));
         let moves = configuration.0.get("paths").is_some();
         let service = RefCell::new(service);
-        let world = Self { host, service, servers, etcd: RefCell::default(), moves };
+        let (lost_answers, requests) = Default::default();
+        let world = Self { host, service, servers, etcd, lost_answers, moves, requests };
         world.tick();
         world
     }
 
-    /// Plays a request to its end. Each refusal has one line for the operator, at level debug.
+    /// Plays a request to its end.
     pub(crate) fn send(&self, request: &Request) -> Answer {
+        self.play(request, &|_| CallerThen::Waits).expect("an answer")
+    }
+
+    /// Sends a request, and does something when the filter asks the server behind this cluster for
+    /// the first time.
+    pub(crate) fn send_while<T>(
+        &self,
+        request: &Request,
+        cluster: &str,
+        meanwhile: impl FnOnce() -> T,
+    ) -> (Answer, T) {
+        let (meanwhile, told) = (Cell::new(Some(meanwhile)), Cell::new(None));
+        let answer = self.play(request, &|asked| {
+            if asked == cluster
+                && let Some(meanwhile) = meanwhile.take()
+            {
+                told.set(Some(meanwhile()));
+            }
+            CallerThen::Waits
+        });
+        (answer.expect("an answer"), told.take().expect("the filter does not ask the server"))
+    }
+
+    /// Sends a request whose caller hangs up while the filter asks the server behind this cluster.
+    pub(crate) fn leave_while(&self, request: &Request, cluster: &str) {
+        let leaves = |asked: &str| match asked == cluster {
+            true => CallerThen::Leaves,
+            false => CallerThen::Waits,
+        };
+        assert!(self.play(request, &leaves).is_none(), "an answer to nobody");
+    }
+
+    /// Waits for something that the filter does without a request.
+    pub(crate) fn wait_for<T>(&self, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+        let ticked = (0..10).find_map(|_| {
+            self.tick();
+            probe()
+        });
+        ticked.unwrap_or_else(|| panic!("waited in vain for {what}"))
+    }
+
+    /// Plays a request to its end. `caller` sees the cluster of each call before it is answered.
+    /// Each refusal has one line for the operator, at level debug.
+    fn play(&self, request: &Request, caller: &dyn Fn(&str) -> CallerThen) -> Option<Answer> {
         let before = (self.host.events.borrow().len(), self.host.debugged.borrow().len());
         let host = Rc::clone(&self.host) as Rc<dyn Host>;
         let mut stream = Stream::new(Rc::clone(&self.service.borrow()), host);
@@ -80,24 +157,45 @@ impl World {
         let host = headers.iter().find(|(name, _)| name == "host").map(|(_, host)| host.clone());
         let host = host.unwrap_or_else(|| b"gateway.test".to_vec());
         headers.extend([(":authority".into(), host), (":scheme".into(), b"http".to_vec())]);
+        if !request.has("x-request-id") {
+            let number = self.requests.replace(self.requests.get() + 1);
+            let id = format!("00000000-0000-4000-8000-{number:012}");
+            headers.push(("x-request-id".into(), id.into()));
+        }
         let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
         let target = self.sent_to(&request.target);
         let shown = FakeStream::new(&request.method, target.as_bytes(), headers, &body);
         let flow = stream.read_request(&shown);
-        stream.read_replies(&shown, |call| self.reply(call));
+        let mut is_there = true;
+        while let Some(call) = shown.take_call() {
+            let then = match &call {
+                Call::Http(call) => caller(&call.cluster),
+                Call::Grpc(_) => CallerThen::Waits,
+            };
+            if is_there && then == CallerThen::Leaves {
+                is_there = false;
+                if !stream.on_end(&shown) {
+                    break;
+                }
+            }
+            stream.on_reply(&shown, self.reply(&call));
+        }
         let passed_on = flow == Flow::Continue && shown.answered.borrow().is_none();
         let answer = match passed_on {
-            true => self.pass_on(&mut stream, &shown, body),
-            false => shown.answered.take().expect("neither answered nor passed on"),
+            _ if !is_there => shown.answered.take(),
+            true => Some(self.pass_on(&mut stream, &shown, body)),
+            false => Some(shown.answered.take().expect("neither answered nor passed on")),
         };
-        stream.on_end(&shown);
+        if is_there {
+            stream.on_end(&shown);
+        }
         let events = self.host.events.borrow();
         let refused = events.iter().skip(before.0).any(|event| event.contains("\"error\":"));
         let explained = self.host.debugged.borrow().len() > before.1;
-        assert!(explained || !refused, "nothing for the operator about {request:?}");
+        assert!(explained || !refused || !is_there, "nothing for the operator about {request:?}");
         drop(events);
         self.tick();
-        answer_of(answer.status, answer.headers, answer.body)
+        answer.map(|answer| answer_of(answer.status, answer.headers, answer.body))
     }
 
     /// Asks the identity gateway, and shows the filter its answer.
@@ -136,7 +234,15 @@ impl World {
         let call = match call {
             Call::Http(call) => call,
             Call::Grpc(call) => {
-                return Reply::Grpc(self.etcd.borrow_mut().answer(call).map_err(GrpcStatus));
+                let answer = self.etcd.borrow_mut().answer(call).map_err(GrpcStatus);
+                let left = self.lost_answers.get().checked_sub(1);
+                return Reply::Grpc(match left.filter(|_| call.method == "Txn") {
+                    Some(left) => {
+                        self.lost_answers.set(left);
+                        Err(GrpcStatus(14))
+                    }
+                    None => answer,
+                });
             }
         };
         let HttpCall { cluster, method, authority, path, headers, body, .. } = call;
@@ -180,6 +286,11 @@ impl World {
     /// Returns the host of the worker, on which a guard may stand, too.
     pub(crate) fn host(&self) -> &Rc<FakeHost> {
         &self.host
+    }
+
+    /// Loses the answers to this many transactions in etcd.
+    pub(crate) fn lose_answers(&self, count: u32) {
+        self.lost_answers.set(count);
     }
 
     /// Moves the filter's clock on, or back.

@@ -3,15 +3,15 @@
 //! [`Gateway`] does for the core what the plugin does in Envoy: it shows a stream its request, and
 //! answers its calls.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use impersonation_core::fakes::{self, Etcd, another_envoy};
+use impersonation_core::fakes;
 pub(crate) use impersonation_core::fakes::{FakeHost, FakeStream, START, Sent};
 use impersonation_core::host::Host;
 use impersonation_core::jose::NativeCrypto;
-use impersonation_core::step::{Call, GrpcStatus, HttpCall, Reply};
+use impersonation_core::step::{Call, HttpCall, Reply};
 use impersonation_issuer::issuer::{BuiltPage, Service};
 use impersonation_issuer::stream::{Flow, Stream};
 use serde_json::Value;
@@ -90,10 +90,6 @@ pub(crate) struct Gateway {
     upstreams: RefCell<VecDeque<Upstream>>,
     /// The calls that were sent over HTTP.
     pub calls: RefCell<Vec<HttpCall>>,
-    /// The etcd that keeps the state; Envoys may share one.
-    pub etcd: Option<Rc<RefCell<Etcd>>>,
-    /// The number of transactions in etcd whose answers get lost from now on.
-    pub lost: Rc<Cell<usize>>,
 }
 
 /// A request that waits for the reply to a call.
@@ -150,15 +146,7 @@ impl Gateway {
             service: Rc::new(service),
             upstreams: RefCell::default(),
             calls: RefCell::default(),
-            etcd: None,
-            lost: Rc::default(),
         }
-    }
-
-    /// The only worker of another Envoy, whose state is in this etcd.
-    pub(crate) fn with_etcd(etcd: &Rc<RefCell<Etcd>>, configuration: &Value) -> Self {
-        let world = another_envoy();
-        Self { etcd: Some(Rc::clone(etcd)), ..Self::in_world(&world, configuration) }
     }
 
     /// Sets the rule by which the next call is answered.
@@ -222,16 +210,7 @@ impl Gateway {
     }
 
     fn reply(&self, call: &Call) -> Reply {
-        let call = match (call, &self.etcd) {
-            (Call::Http(call), _) => call,
-            (Call::Grpc(call), Some(etcd)) => {
-                let answer = etcd.borrow_mut().answer(call).map_err(GrpcStatus);
-                let is_lost = call.method == "Txn" && self.lost.get() > 0;
-                self.lost.set(self.lost.get() - usize::from(is_lost));
-                return Reply::Grpc(if is_lost { Err(GrpcStatus(14)) } else { answer });
-            }
-            (Call::Grpc(call), None) => panic!("{call:?} is not over HTTP"),
-        };
+        let Call::Http(call) = call else { panic!("{call:?} is not over HTTP") };
         let upstream = self.upstreams.borrow_mut().pop_front();
         let reply = upstream.unwrap_or_else(|| panic!("no upstream expects {call:?}"))(call);
         self.calls.borrow_mut().push(call.clone());

@@ -1,6 +1,5 @@
 //! Whole requests through the core, natively: the answers to callers, and the lines in the logs.
 
-mod approvals;
 mod callouts;
 mod documents;
 mod events;
