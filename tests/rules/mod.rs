@@ -2,6 +2,7 @@
 //! Envoy. What only Envoy can do wrong is in `tests/envoy`.
 
 pub(crate) mod approvals;
+mod audit;
 #[cfg(feature = "custom-claims")]
 mod authorize;
 mod binding;

@@ -30,8 +30,6 @@ pub struct Envoy {
     clock: Option<Arc<Clock>>,
     /// The facts from before this test, if several tests use the process, one after the other.
     before: Option<Before>,
-    /// True if tests' requests go to Keycloak's paths.
-    moves_requests: bool,
 }
 
 /// The facts about a process that other tests have left.
@@ -108,7 +106,6 @@ impl Envoy {
             directory,
             clock: bootstrap.clock.clone(),
             before: None,
-            moves_requests: false,
         })
     }
 
@@ -124,7 +121,6 @@ impl Envoy {
     /// Lends the process to a test that needs these listeners. The plugins get VMs and shared data
     /// of their own, and those of the test before are gone.
     pub(crate) fn lend_with(&mut self, listeners: impl IntoIterator<Item = Listener>) {
-        self.moves_requests = false;
         self.bootstrap.lock().unwrap().vm_id = Some(fresh_vm_id());
         self.replace(listeners).unwrap();
         wait_for("the replaced listeners to go", || {
@@ -136,11 +132,6 @@ impl Envoy {
     /// Returns the clock that [`Bootstrap::with_clock`] has given.
     pub fn clock(&self) -> &Clock {
         self.clock.as_ref().expect("this Envoy has no clock of its own")
-    }
-
-    /// Sends requests to the first listener at Keycloak's paths from now on: see [`crate::paths`].
-    pub fn move_requests(&mut self) {
-        self.moves_requests = true;
     }
 
     /// Fails a test that looks at another test's metrics or memory.
@@ -157,8 +148,7 @@ impl Envoy {
 
     /// Connects to the first listener.
     pub fn connect(&self) -> Connection {
-        let connection = Connection::open(self.listeners[0].1);
-        if self.moves_requests { connection.moving_requests() } else { connection }
+        Connection::open(self.listeners[0].1)
     }
 
     /// Sends a request to the first listener, over a connection of its own.

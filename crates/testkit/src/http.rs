@@ -10,8 +10,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::paths::moved;
-
 /// A request as it goes on the wire. The client adds `host` and `content-length` if they are
 /// missing.
 #[derive(Clone, Debug)]
@@ -191,7 +189,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Connection {
     stream: TcpStream,
     unread: Vec<u8>,
-    moves_requests: bool,
 }
 
 impl Connection {
@@ -204,12 +201,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream, unread: Vec::new(), moves_requests: false })
-    }
-
-    /// Sends each request at Keycloak's path from now on: see [`crate::paths`].
-    pub(crate) fn moving_requests(self) -> Self {
-        Self { moves_requests: true, ..self }
+        Ok(Self { stream, unread: Vec::new() })
     }
 
     pub fn send(&mut self, request: &Request) -> Answer {
@@ -219,12 +211,7 @@ impl Connection {
     }
 
     pub fn try_send(&mut self, request: &Request) -> io::Result<Answer> {
-        if self.moves_requests {
-            let target = moved(&request.target);
-            self.write(&Request { target, ..request.clone() }.to_bytes())?;
-        } else {
-            self.write(&request.to_bytes())?;
-        }
+        self.write(&request.to_bytes())?;
         self.read_answer(&request.method)
     }
 

@@ -7,6 +7,7 @@
 
 pub mod artifacts;
 pub mod askers;
+pub mod audit;
 pub mod bootstrap;
 pub mod claims_scripts;
 pub mod client;

@@ -1,7 +1,7 @@
 //! The paths of Keycloak's realm `acme`, in the place of the default ones.
 //!
-//! Tests name an endpoint by its default path. [`Envoy::move_requests`](crate::envoy::Envoy) sends
-//! their requests to Keycloak's path instead, so that one test can run at both.
+//! Rules name an endpoint by its default path. A world whose configuration has paths sends their
+//! requests to Keycloak's path instead, so that one test can run at both.
 
 use serde_json::{Map, Value};
 

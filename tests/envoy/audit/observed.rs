@@ -2,8 +2,9 @@
 //! filter's state. Besides the upstream there are one that never answers, and one that does not
 //! exist.
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
+use testkit::audit::with_access_log;
 use testkit::bootstrap::{Filter, Listener};
 use testkit::configuration::Configuration;
 use testkit::envoy::Envoy;
@@ -16,21 +17,6 @@ use testkit::wait_for;
 /// Clusters that a configuration can name besides `identity_gateway`: servers of a lent gateway.
 pub(super) const SILENT: &str = "introspection";
 pub(super) const ABSENT: &str = "keys";
-
-/// The filter state for access logs.
-pub(super) const FILTER_STATE: [&str; 11] = [
-    "event",
-    "subject_token_id",
-    "user_id",
-    "actor_id",
-    "client_id",
-    "caller",
-    "resource",
-    "scope",
-    "jti",
-    "error",
-    "reason",
-];
 
 pub(super) enum Observed {
     /// Other tests have used this Envoy.
@@ -60,7 +46,7 @@ impl Observed {
     pub(super) fn start(configuration: &Configuration, workers: u32) -> Self {
         let upstream = Server::start(IDENTITY_GATEWAY);
         let bootstrap = in_front_of(&[&upstream], configuration);
-        let envoy = bootstrap.edit_listener(with_access_log).workers(workers).start();
+        let envoy = bootstrap.edit_listener(with_access_log).workers(workers).with_clock().start();
         Self::Own(envoy)
     }
 
@@ -76,13 +62,6 @@ impl Observed {
         match self {
             Self::Lent(gateway) => gateway.server(name),
             Self::Own(..) => panic!("this Envoy has its upstream only"),
-        }
-    }
-
-    pub(super) fn move_requests(&mut self) {
-        match self {
-            Self::Lent(gateway) => gateway.envoy.move_requests(),
-            Self::Own(envoy) => envoy.move_requests(),
         }
     }
 
@@ -128,22 +107,4 @@ pub(super) fn json_lines(log: &str, level: &str, member: &str) -> Vec<Value> {
     };
     let lines = log.lines().filter(|line| line.contains(&mark));
     lines.filter_map(json).filter(|value| value.get(member).is_some()).collect()
-}
-
-/// Adds an access log that prints the filter state and the header fields of the filter's own
-/// answers.
-pub(super) fn with_access_log(listener: Listener) -> Listener {
-    let state = FILTER_STATE.map(|name| {
-        (name.to_owned(), json!(format!("%FILTER_STATE(wasm.impersonation.{name}:PLAIN)%")))
-    });
-    listener.access_log(json!({
-        "request_id": "%REQ(X-REQUEST-ID)%",
-        "path": "%REQ(:PATH)%",
-        "status": "%RESPONSE_CODE%",
-        "details": "%RESPONSE_CODE_DETAILS%",
-        "flags": "%RESPONSE_FLAGS%",
-        "pragma": "%RESP(PRAGMA)%",
-        "upstream": "%UPSTREAM_HOST%",
-        "impersonation": Map::from_iter(state),
-    }))
 }

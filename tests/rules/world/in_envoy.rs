@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
+use testkit::audit::with_access_log;
+use testkit::bootstrap::Filter;
 use testkit::configuration::Configuration;
-use testkit::gateway::{Gateway, store_in_etcd};
+use testkit::gateway::{Gateway, listener, store_in_etcd};
 use testkit::http::{Answer, Connection, Request};
 use testkit::lent::Lent;
 use testkit::paths;
@@ -30,6 +32,14 @@ impl World {
         };
         let moves = configuration.0.get("paths").is_some();
         Self { gateway, ahead: std::cell::Cell::new(0), store, moves }
+    }
+
+    /// Starts the filter behind an access log.
+    pub(crate) fn observed(configuration: &Configuration) -> Self {
+        let world = Self::start(configuration);
+        let listener = listener("gateway", Some(Filter::from(configuration).into()));
+        world.gateway.envoy.update(with_access_log(listener)).unwrap();
+        world
     }
 
     /// Sends a request over a connection of its own.
@@ -94,6 +104,20 @@ impl World {
         self.lines("{\"event\"")
     }
 
+    /// Returns the access log of this many requests.
+    pub(crate) fn access_log(&self, count: usize) -> Vec<Value> {
+        wait_for("the access log", || {
+            let lines = self.gateway.envoy.access_log();
+            assert!(lines.len() <= count, "more than {count} requests: {lines:#?}");
+            (lines.len() == count).then_some(lines)
+        })
+    }
+
+    /// Returns all counters.
+    pub(crate) fn counters(&self) -> Vec<(String, u64)> {
+        self.gateway.envoy.metrics()
+    }
+
     /// Returns the alarms.
     pub(crate) fn alarms(&self) -> Vec<Value> {
         self.lines("{\"alarm\"")
@@ -127,7 +151,11 @@ impl World {
 
     fn lines(&self, beginning: &str) -> Vec<Value> {
         let log = self.gateway.envoy.log();
-        let lines = log.lines().filter_map(|line| Some(&line[line.find(beginning)?..]));
+        let lines = log.lines().filter(|line| line.contains(beginning));
+        let lines = lines.map(|line| {
+            assert!(line.starts_with("[20"), "Envoy did not begin this line: {line:?}");
+            &line[line.find(beginning).unwrap()..]
+        });
         lines.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }

@@ -11,8 +11,9 @@ use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::step::{Call, CallFailure, GrpcStatus, HttpCall, Reply};
 use impersonation_issuer::issuer::{BuiltPage, Service};
 use impersonation_issuer::stream::{Flow, Stream};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
+use testkit::audit::FILTER_STATE;
 use testkit::configuration::Configuration;
 use testkit::gateway::{IDENTITY_GATEWAY, SERVERS, now};
 use testkit::http::{Answer, Body, Request};
@@ -47,6 +48,7 @@ pub(crate) struct World {
     moves: bool,
     /// The number of requests to which Envoy would have given an id.
     requests: Cell<u64>,
+    access_log: RefCell<Vec<Value>>,
 }
 
 impl World {
@@ -57,6 +59,11 @@ impl World {
         let host = Rc::new(FakeHost::default());
         host.now.set(UnixTime::from_millis(now() * 1000));
         Self::start_on(host, servers, Rc::default(), configuration)
+    }
+
+    /// Starts the filter behind an access log.
+    pub(crate) fn observed(configuration: &Configuration) -> Self {
+        Self::start(configuration)
     }
 
     /// Starts another worker of the same Envoy.
@@ -83,8 +90,9 @@ impl World {
         host.advance(Duration::from_millis(1));
         let moves = configuration.0.get("paths").is_some();
         let service = RefCell::new(service);
-        let (lost_answers, requests) = Default::default();
-        let world = Self { host, service, servers, etcd, lost_answers, moves, requests };
+        let (lost_answers, requests, access_log) = Default::default();
+        let world =
+            Self { host, service, servers, etcd, lost_answers, moves, requests, access_log };
         world.tick();
         world
     }
@@ -189,6 +197,7 @@ impl World {
         if is_there {
             stream.on_end(&shown);
         }
+        self.access_log.borrow_mut().push(logged(&shown));
         let events = self.host.events.borrow();
         let refused = events.iter().skip(before.0).any(|event| event.contains("\"error\":"));
         let explained = self.host.debugged.borrow().len() > before.1;
@@ -316,6 +325,19 @@ impl World {
         lines.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
+    /// Returns the access log of this many requests.
+    pub(crate) fn access_log(&self, count: usize) -> Vec<Value> {
+        let lines = self.access_log.borrow().clone();
+        assert_eq!(lines.len(), count, "{lines:?}");
+        lines
+    }
+
+    /// Returns all counters.
+    pub(crate) fn counters(&self) -> Vec<(String, u64)> {
+        let counters = self.host.counters.borrow();
+        counters.iter().map(|(name, value)| (name.to_string(), *value)).collect()
+    }
+
     /// Returns the alarms.
     pub(crate) fn alarms(&self) -> Vec<Value> {
         let alarms = self.host.alarms.borrow();
@@ -350,6 +372,22 @@ impl World {
     }
 }
 
+/// Returns the line of a request in the access log.
+fn logged(shown: &FakeStream) -> Value {
+    let (state, headers) = (shown.filter_state.borrow(), shown.request_headers.borrow());
+    let id = headers.iter().find(|(name, _)| name == "x-request-id").map(|(_, id)| text(id));
+    let state = FILTER_STATE.map(|name| (name.to_owned(), json!(state.get(name))));
+    json!({
+        "request_id": id,
+        "details": *shown.details.borrow(),
+        "impersonation": Map::from_iter(state),
+    })
+}
+
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).into_owned()
+}
+
 fn configured(host: &FakeHost, configuration: &Configuration) -> Result<Rc<Service>, String> {
     let bytes = configuration.0.to_string().into_bytes();
     let service = Service::configure(&bytes, &|_| None, host.now(), None, Some(PAGE));
@@ -360,8 +398,7 @@ fn configured(host: &FakeHost, configuration: &Configuration) -> Result<Rc<Servi
 
 /// Returns an answer as a client reads it.
 pub(crate) fn answer_of(status: u16, headers: Headers, body: Vec<u8>) -> Answer {
-    let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
-    let headers = headers.into_iter().map(|(name, value)| (name, text(value))).collect();
+    let headers = headers.into_iter().map(|(name, value)| (name, text(&value))).collect();
     Answer { status, headers, body, trailers: Vec::new() }
 }
 

@@ -39,6 +39,8 @@ pub struct FakeStream {
     pub response_body: RefCell<Vec<u8>>,
     /// The answer of the filter or of the guard.
     pub answered: RefCell<Option<Sent>>,
+    /// The details of that answer, for an access log.
+    pub details: RefCell<String>,
     pub filter_state: RefCell<BTreeMap<String, String>>,
     called: RefCell<Option<Call>>,
     /// The properties of the connection, by their names.
@@ -151,7 +153,7 @@ impl HttpRequest for FakeStream {
         remove(&self.request_headers, name);
     }
 
-    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], _details: &str) {
+    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
         assert!((200..600).contains(&status), "{status}");
         for (name, value) in headers {
             assert!(is_sendable(value), "{name}: {}", value.escape_ascii());
@@ -159,6 +161,7 @@ impl HttpRequest for FakeStream {
                 assert!(serde_json::from_slice::<Value>(body).is_ok(), "{}", body.escape_ascii());
             }
         }
+        details.clone_into(&mut self.details.borrow_mut());
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec()));
         let answer = Sent { status, headers: headers.collect(), body: body.to_vec() };
         assert!(self.answered.replace(Some(answer)).is_none(), "answered twice");
