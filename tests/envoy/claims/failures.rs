@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use serde_json::json;
 
@@ -36,7 +35,6 @@ fn a_failing_script_fails_only_its_own_exchange() {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     gateway.assert_serves("beside scripts that fail");
-                    thread::sleep(Duration::from_millis(1));
                 }
             });
             for name in &names {
@@ -194,7 +192,10 @@ fn a_replaced_script_gives_its_memory_back() {
         gateway.update(&configuration(round)).unwrap();
         assert_eq!(custom(&call(&gateway, &json!({}))), json!({ "round": round }));
         if round % 6 == 0 {
-            thread::sleep(Duration::from_secs(2));
+            wait_for("the replaced listeners to go", || {
+                let draining = gateway.envoy.stat("listener_manager.total_listeners_draining");
+                (draining == 0).then_some(())
+            });
         }
     }
 }

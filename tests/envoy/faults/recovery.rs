@@ -1,27 +1,24 @@
 //! The provider dies and comes back while requests flow.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::documents::wait_for_a_fetch;
-use super::{BOUND, echoing_gateway};
-use testkit::Findings;
+use super::echoing_gateway;
 use testkit::configuration::Configuration;
 use testkit::envoy::Envoy;
 use testkit::gateway::{IDENTITY_GATEWAY, exchange_by, in_front_of, mint_by, mint_request, minted};
 use testkit::http::Request;
+use testkit::over::Over;
 use testkit::server::{Fault, Reply, Server};
 use testkit::services::{Issuer, MINTERS, introspection, userinfo};
+use testkit::{Findings, wait_for};
 
-const RATE: u32 = 50;
-/// The least time for which the provider works, is dead, and works again.
-const PHASE: Duration = Duration::from_secs(3);
-/// A request within this time after a change may see either state.
-const BLUR: Duration = Duration::from_millis(700);
+/// The number of requests of each kind while the provider works, is dead, and works again.
+const ENOUGH: usize = 25;
 
 /// The kinds of requests, by the service that they need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,31 +61,20 @@ impl Kind {
     }
 }
 
-/// One request: the time when it was sent, and its status; 0 if there was no answer.
+/// The states of the provider, in their order.
+const WORKS: usize = 0;
+const DIES: usize = 1;
+const IS_DEAD: usize = 2;
+const COMES_BACK: usize = 3;
+const WORKS_AGAIN: usize = 4;
+
+/// One request, with the states of the provider when it was sent and when it ended; the status is 0
+/// if there was no answer.
 struct Outcome {
     kind: Kind,
-    sent: Duration,
-    ended: Duration,
+    states: (usize, usize),
     status: u16,
     request: Request,
-}
-
-/// The times of the provider's death: killing it takes a while, and so does bringing it back.
-struct Death {
-    begins: Duration,
-    is_complete: Duration,
-    ends: Duration,
-    is_over: Duration,
-}
-
-impl Death {
-    /// Returns true if the provider worked all the while, false if it was dead; `None` if a request
-    /// may have met either.
-    fn spared(&self, sent: Duration, ended: Duration) -> Option<bool> {
-        let (alive_before, alive_after) = (ended < self.begins, sent > self.is_over + BLUR);
-        let dead = sent > self.is_complete + BLUR && ended < self.ends;
-        (alive_before || alive_after || dead).then_some(!dead)
-    }
 }
 
 #[test]
@@ -112,76 +98,75 @@ fn requests_that_fail_while_the_provider_is_dead_succeed_when_it_is_back() {
         .with("/actor_tokens/userinfo", userinfo("0s"))
         .with("/identity_gateway", json!({"documents": "merge", "cluster": IDENTITY_GATEWAY}));
     let services = [&gateway, &users, &minters, &issuer.service];
-    let envoy = in_front_of(&services, &configuration).workers(2).start();
+    let envoy = in_front_of(&services, &configuration).workers(2).with_clock().start();
     let warm = envoy.connect_to_every_worker();
-    testkit::wait_for("the keys", || {
+    wait_for("the keys", || {
         let mint = issuer.mint(&issuer.key);
         (envoy.send(&mint).status == 201).then_some(())
     });
     wait_for_a_fetch(&gateway, 0, "/oidc/jwks");
     assert_eq!(envoy.send(&Request::get("/oidc/jwks")).status, 200);
     drop(warm);
-    thread::sleep(Duration::from_millis(1200));
 
-    let (report, outcomes) = mpsc::channel();
-    let began = Instant::now();
-    let death = thread::scope(|scope| {
-        let (envoy, issuer) = (&envoy, &issuer);
-        let death = scope.spawn(|| {
-            thread::sleep(PHASE);
-            let begins = began.elapsed();
-            services.iter().for_each(|service| service.fail(Fault::Refused));
-            let is_complete = began.elapsed();
-            thread::sleep(PHASE);
-            let ends = began.elapsed();
-            services.iter().for_each(|service| service.heal());
-            let is_over = began.elapsed();
-            thread::sleep(PHASE);
-            Death { begins, is_complete, ends, is_over }
-        });
-        for n in 0.. {
-            if death.is_finished() {
-                break;
-            }
-            thread::sleep((Duration::from_secs(1) / RATE * n).saturating_sub(began.elapsed()));
-            let kind = Kind::ALL[n as usize % Kind::ALL.len()];
-            let report = report.clone();
+    let (state, outcomes, over) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Over::default());
+    thread::scope(|scope| {
+        // Stops the other threads even if this one panics.
+        let _over = over.when_dropped();
+        for kind in Kind::ALL {
+            let (envoy, issuer, over) = (&envoy, &issuer, &over);
+            let (state, outcomes) = (&state, &outcomes);
             scope.spawn(move || {
-                let request = kind.request(envoy, issuer);
-                let sent = began.elapsed();
-                let answer = envoy.connect().try_send(&request);
-                let ended = began.elapsed();
-                let status = answer.map_or(0, |answer| answer.status);
-                report.send(Outcome { kind, sent, ended, status, request }).unwrap();
+                while !over.is_over() {
+                    let request = kind.request(envoy, issuer);
+                    let begun = state.load(Ordering::SeqCst);
+                    let answer = envoy.connect().try_send(&request);
+                    let status = answer.map_or(0, |answer| answer.status);
+                    let states = (begun, state.load(Ordering::SeqCst));
+                    outcomes.lock().unwrap().push(Outcome { kind, states, status, request });
+                }
             });
         }
-        death.join().unwrap()
+        let have = |count: usize, is_one: &dyn Fn(&Outcome) -> bool| {
+            let outcomes = outcomes.lock().unwrap();
+            let of = |kind| outcomes.iter().filter(|one| one.kind == kind && is_one(one)).count();
+            Kind::ALL.into_iter().all(|kind| of(kind) >= count).then_some(())
+        };
+        for now in [WORKS, DIES, IS_DEAD, COMES_BACK, WORKS_AGAIN] {
+            state.store(now, Ordering::SeqCst);
+            match now {
+                DIES => {
+                    services.iter().for_each(|service| service.fail(Fault::Refused));
+                    // The key set is due to be fetched again.
+                    envoy.clock().set(2);
+                }
+                COMES_BACK => services.iter().for_each(|service| service.heal()),
+                _ => {}
+            }
+            // A request while the provider changes may meet either state.
+            if [DIES, COMES_BACK].contains(&now) {
+                wait_for("the change to be met", || {
+                    let met = |one: &Outcome| {
+                        one.states.0 == now && one.status == one.kind.expected(now == COMES_BACK)
+                    };
+                    have(1, &met)
+                });
+            } else {
+                wait_for("enough requests", || have(ENOUGH, &|one| one.states == (now, now)));
+            }
+            if now == IS_DEAD {
+                wait_for("a failed fetch", || (envoy.failures("jwks") > 0).then_some(()));
+            }
+        }
     });
-    drop(report);
-    let outcomes: Vec<_> = outcomes.iter().collect();
+    let outcomes = outcomes.into_inner().unwrap();
 
-    // Outcomes of each kind, by half second.
-    let mut table: BTreeMap<(u128, Kind, u16), u32> = BTreeMap::new();
-    for Outcome { kind, sent, status, .. } in &outcomes {
-        *table.entry((sent.as_millis() / 500, *kind, *status)).or_default() += 1;
-    }
-    for ((half_second, kind, status), count) in &table {
-        println!("{:4} ms {kind:?}: {count} x {status}", half_second * 500);
-    }
     let mut findings = Findings::default();
-    let mut met = BTreeSet::new();
-    for Outcome { kind, sent, ended, status, .. } in &outcomes {
-        let case = format!("{kind:?} at {sent:?}");
-        let took = *ended - *sent;
-        if took > BOUND {
-            findings.add(format!("{case}: took {took:?}"));
-        }
-        if let Some(alive) = death.spared(*sent, *ended) {
-            findings.expect(case, status, &kind.expected(alive));
-            met.insert((*kind, alive));
+    for Outcome { kind, states, status, .. } in &outcomes {
+        if states.0 == states.1 && [WORKS, IS_DEAD, WORKS_AGAIN].contains(&states.0) {
+            let is_alive = states.0 != IS_DEAD;
+            findings.expect(format!("{kind:?} in {states:?}"), status, &kind.expected(is_alive));
         }
     }
-    findings.expect("each kind met the provider, dead and alive", &met.len(), &10);
     // No refused request was lost: the very same requests succeed now, on every worker.
     let mut connections = envoy.connect_to_every_worker();
     for outcome in outcomes.iter().filter(|outcome| outcome.status == 503) {

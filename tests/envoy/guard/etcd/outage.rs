@@ -69,8 +69,8 @@ fn without_etcd_only_impersonations_are_refused_and_only_after_max_staleness() {
 #[test]
 fn impersonated_streams_end_after_max_staleness_and_ordinary_ones_continue() {
     let etcd = Etcd::start();
-    let members = json!({"max_staleness": "1s", "default": "allow"});
-    let envoy = without_filter(&etcd, &members, streaming::start()).start();
+    let members = json!({"max_staleness": "10m", "default": "allow"});
+    let envoy = without_filter(&etcd, &members, streaming::start()).with_clock().start();
     let open = |token: &str| {
         wait_for("an answer that goes on", || {
             let mut connection = envoy.connect();
@@ -85,6 +85,7 @@ fn impersonated_streams_end_after_max_staleness_and_ordinary_ones_continue() {
     let more = |connection: &mut Connection| connection.read_raw(10).is_ok();
     assert!(more(&mut impersonated) && more(&mut ordinary));
     etcd.stop();
+    envoy.clock().set(601);
     drain(|| more(&mut impersonated));
     assert!(more(&mut ordinary));
     wait_for("the audit log", || {

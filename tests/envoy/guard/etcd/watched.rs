@@ -46,7 +46,7 @@ impl Parted {
     fn guard(&self, max_staleness: &str) -> Guarded {
         let etcd = Cluster::new("etcd", self.proxy.address("etcd")).http2();
         let (api, members) = (api(), json!({"max_staleness": max_staleness}));
-        Guarded { envoy: with_cluster(etcd, &members, api.address).start(), api }
+        Guarded { envoy: with_cluster(etcd, &members, api.address).with_clock().start(), api }
     }
 }
 
@@ -58,7 +58,7 @@ fn wait_until_it_watches(guarded: &Guarded) {
 fn a_watch_tells_what_has_ended_and_only_an_answer_keeps_the_guard_open() {
     let (etcd, one) = shared();
     let parted = Parted::start(etcd);
-    let [patient, strict] = ["1h", "2s"].map(|max_staleness| parted.guard(max_staleness));
+    let [patient, strict] = ["1h", "10m"].map(|max_staleness| parted.guard(max_staleness));
     let [first, second, hidden, last, live] = [(); 5].map(|()| one.begin(&Parties::new()));
     for guarded in [&patient, &strict] {
         wait_until_it_watches(guarded);
@@ -67,6 +67,7 @@ fn a_watch_tells_what_has_ended_and_only_an_answer_keeps_the_guard_open() {
 
     // No question is answered from here on. The watch brings the news, and confirms nothing.
     parted.questions.block();
+    strict.envoy.clock().set(601);
     wait_for("the strict guard to close", || match status(&strict, &live) {
         503 => Some(()),
         200 => None,
