@@ -175,7 +175,7 @@ fn listener(name: &str, members: &Value) -> Listener {
     verifying_listener(name, [guard])
         .route(streams("/events"))
         .route(streams(SILENT))
-        .route_to(API, "3s")
+        .route_to(API, "0s")
 }
 
 /// An Envoy with guarded listeners, one by TLS, and listeners with a gap in their guard.
@@ -365,7 +365,7 @@ fn a_probe_of_bound_tokens_tries_what_a_thief_can_do() {
     // It accepts both schemes, and looks at no key.
     let unchecked = Listener::new("unchecked").filter(jwt_authn_for_bound_tokens());
     let bootstrap = Guarded::bootstrap_with(listener, Filter::from(&filter), api.address)
-        .listener(unchecked.route_to(API, "3s"));
+        .listener(unchecked.route_to(API, "0s"));
     let guarded = Guarded { envoy: bootstrap.start(), api };
     let [held, unchecked] = ["guarded", "unchecked"].map(|name| address(&guarded, name));
     let settings = json!({
