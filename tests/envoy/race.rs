@@ -136,3 +136,30 @@ fn a_busy_store_loses_no_slot() {
         gateway.assert_spendable(token, "minted after the storm");
     }
 }
+
+/// The record of a token and the time of the filter's begin are those of the process. Envoy ends a
+/// connection that is used again after the clock was set back, so each has one request.
+#[test]
+fn every_worker_knows_the_tokens_from_before_the_clock_was_set() {
+    const HOUR: i64 = 3600;
+    let options = Options { concurrency: 2, clock: true, ..Options::default() };
+    let configuration = Configuration::default().with("/store/shared_data/capacity", 4);
+    let gateway = Gateway::try_start(&configuration, &options).unwrap();
+    let mint_all = || [(); 4].map(|()| gateway.mint("u-1"));
+    let assert_expired = |tokens: [String; 4]| {
+        for token in &tokens {
+            for connection in &mut gateway.envoy.connect_to_every_worker() {
+                let answer = connection.send(&exchange_request(&exchange_form(token)));
+                assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{answer:?}");
+                assert!(answer.text().contains("has expired"), "{answer:?}");
+            }
+        }
+    };
+    let tokens = mint_all();
+    gateway.envoy.clock().set(-HOUR);
+    assert_expired(tokens);
+    let tokens = mint_all();
+    gateway.envoy.clock().set(0);
+    assert_expired(tokens);
+    gateway.assert_every_worker_serves("after the clock was set");
+}
