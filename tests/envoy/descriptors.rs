@@ -12,26 +12,14 @@ use prost_types::{
     DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto,
 };
 
+use crate::versions::newest;
 use testkit::artifacts::{ENVOY, ENVOY_VERSION};
 use testkit::repository;
 
 const TABLE: &str = "crates/cli/src/check/protobuf/envoy.txt";
 
-/// The version of Envoy whose messages the table has.
-const NEWEST: &str = "1.40.0";
-
-/// The messages in which a file can begin. Extensions are added to them.
-const ROOTS: [&str; 6] = [
-    "envoy.config.bootstrap.v3.Bootstrap",
-    "envoy.config.cluster.v3.Cluster",
-    "envoy.config.listener.v3.Listener",
-    "envoy.config.route.v3.RouteConfiguration",
-    "envoy.admin.v3.ConfigDump",
-    "envoy.service.discovery.v3.DiscoveryResponse",
-];
-
-/// The packages of messages that stand in an `Any`.
-const EXTENSIONS: [&str; 7] = [
+/// The packages of messages in which a file can begin, or that stand in an `Any`.
+const PACKAGES: [&str; 7] = [
     "envoy.extensions.",
     "envoy.config.",
     "envoy.type.",
@@ -43,7 +31,7 @@ const EXTENSIONS: [&str; 7] = [
 
 #[test]
 fn check_reads_a_file_by_the_messages_of_the_newest_envoy() {
-    if *ENVOY_VERSION != NEWEST {
+    if *ENVOY_VERSION != newest() {
         return;
     }
     let made = table(&descriptors(&fs::read(&*ENVOY).unwrap()));
@@ -52,7 +40,35 @@ fn check_reads_a_file_by_the_messages_of_the_newest_envoy() {
         fs::write(&path, &made).unwrap();
     }
     let kept = fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == made, "{TABLE} differs from the messages of Envoy {NEWEST}: UPDATE_DOCS=1");
+    assert!(kept == made, "{TABLE} differs from the messages of this Envoy: UPDATE_DOCS=1");
+    let in_table: BTreeSet<_> = made.lines().filter_map(|line| line.split(' ').next()).collect();
+    let named = messages_that_check_names();
+    let missing: Vec<_> = named.iter().filter(|name| !in_table.contains(name.as_str())).collect();
+    assert!(named.len() > 20 && missing.is_empty(), "{missing:?} of {named:?}");
+}
+
+/// The messages of Envoy that the code of `check` names.
+fn messages_that_check_names() -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    let mut folders = vec![repository().join("crates/cli/src/check")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let source = fs::read_to_string(path).unwrap();
+                let texts = source.split('"').filter(|text| text.starts_with("envoy."));
+                let is_type = |name: &&str| name.starts_with(|first: char| first.is_uppercase());
+                let messages = texts.filter(|text| {
+                    text.split_once(".v3.").is_some_and(|(_, name)| is_type(&name))
+                        && !text.contains(char::is_whitespace)
+                });
+                named.extend(messages.map(str::to_owned));
+            }
+        }
+    }
+    named
 }
 
 /// Finds the descriptors in a binary. Each begins with the name of its file and ends with its
@@ -108,12 +124,8 @@ fn table(files: &BTreeMap<String, FileDescriptorProto>) -> String {
             all.add_enum(file.package(), one);
         }
     }
-    let extensions = all
-        .messages
-        .keys()
-        .filter(|name| EXTENSIONS.iter().any(|package| name.starts_with(package)));
-    let mut wanted: Vec<_> =
-        ROOTS.iter().map(|root| (*root).to_owned()).chain(extensions.cloned()).collect();
+    let is_wanted = |name: &&String| PACKAGES.iter().any(|package| name.starts_with(package));
+    let mut wanted: Vec<_> = all.messages.keys().filter(is_wanted).cloned().collect();
     let mut seen = BTreeSet::new();
     while let Some(name) = wanted.pop() {
         if seen.insert(name.clone()) {
@@ -121,7 +133,8 @@ fn table(files: &BTreeMap<String, FileDescriptorProto>) -> String {
         }
     }
     let mut text = format!(
-        "# The messages of Envoy {NEWEST} (Apache-2.0), from its binary: tests/envoy/descriptors.rs\n"
+        "# The messages of Envoy {} (Apache-2.0), from its binary: tests/envoy/descriptors.rs\n",
+        newest()
     );
     for name in &seen {
         text.push_str(name);

@@ -20,7 +20,12 @@ use testkit::keys::Key;
 use testkit::server::{Server, as_asked};
 use testkit::{Findings, repository, scratch};
 
-use self::newer::{BOOTSTRAP, CLUSTER, LISTENER, MANAGER, NEWER, Newer, ROUTES};
+use self::newer::{BOOTSTRAP, CLUSTER, LISTENER, MANAGER, NEWER, NEWEST, Newer, ROUTES};
+
+/// Returns the newest version of Envoy that `check` knows.
+pub(crate) fn newest() -> String {
+    format!("1.{}.{}", NEWEST.0, NEWEST.1)
+}
 
 /// The findings of `check` about a file, for the Envoy that runs.
 fn check(file: &Path) -> String {

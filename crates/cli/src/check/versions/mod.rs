@@ -10,7 +10,7 @@ mod newer;
 use std::fmt;
 use std::str::FromStr;
 
-use self::newer::{BOOTSTRAP, CLUSTER, LISTENER, MANAGER, NEWER, Newer, ROUTES};
+use self::newer::{BOOTSTRAP, CLUSTER, LISTENER, MANAGER, NEWER, NEWEST, Newer, ROUTES};
 use super::findings::Findings;
 use super::topology;
 use super::tree::{Place, messages};
@@ -34,7 +34,7 @@ pub(super) struct EnvoyVersion {
 
 impl EnvoyVersion {
     /// The newest supported version.
-    pub(super) const NEWEST: Self = Self { minor: 40, patch: Some(0) };
+    pub(super) const NEWEST: Self = Self { minor: NEWEST.0, patch: Some(NEWEST.1) };
 
     /// Returns true if this version came before `other`.
     fn is_before(self, other: Self) -> bool {

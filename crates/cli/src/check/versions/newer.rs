@@ -5,6 +5,9 @@
 //! 1.37.0, 1.38.3, 1.39.3 and 1.40.0. `tests/envoy/versions.rs` reads the table too, and shows that
 //! an older Envoy refuses each field and that no newer one does.
 
+/// The newest supported version of Envoy 1: minor and patch.
+pub(super) const NEWEST: (u32, u32) = (40, 0);
+
 /// A field, and the minor version of Envoy 1 that brought it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Newer {
