@@ -351,7 +351,7 @@ lint-wasm: wasm-target console/node_modules $(if $(filter parts,$(MAKECMDGOALS))
 docs: tests/js/node_modules
 	UPDATE_DOCS=1 cargo test --package impersonation-core --lib config::describe
 	UPDATE_DOCS=1 cargo test --package impersonation-core --test architecture manual
-	UPDATE_DOCS=1 cargo test --all-features --package impersonation-filter --test rules mint_order
+	UPDATE_DOCS=1 cargo test --all-features --package impersonation-filter --test rules mint::order
 	UPDATE_DOCS=1 cargo test --package impersonation-filter-cli --bin impersonation-filter evidence_in_step
 	cd tests/js/examples && UPDATE_DOCS=1 node --test integrate.test.js
 

@@ -28,8 +28,6 @@ mod impersonations_in_etcd;
 mod key_sets;
 mod merged_documents;
 mod mint;
-mod mint_order;
-mod mint_rules;
 mod names;
 mod opaque_tokens;
 mod presented_tokens;
