@@ -30,6 +30,7 @@ mod merged_documents;
 mod mint;
 mod names;
 mod opaque_tokens;
+mod paths;
 mod presented_tokens;
 mod stand_in;
 mod step_up;

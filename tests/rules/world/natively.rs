@@ -99,6 +99,11 @@ impl World {
 
     /// Plays a request to its end.
     pub(crate) fn send(&self, request: &Request) -> Answer {
+        self.send_unmoved(&self.moved(request))
+    }
+
+    /// Sends a request to the path that it names, although the configuration has paths.
+    pub(crate) fn send_unmoved(&self, request: &Request) -> Answer {
         self.play(request, &|_| CallerThen::Waits).expect("an answer")
     }
 
@@ -111,7 +116,7 @@ impl World {
         meanwhile: impl FnOnce() -> T,
     ) -> (Answer, T) {
         let (meanwhile, told) = (Cell::new(Some(meanwhile)), Cell::new(None));
-        let answer = self.play(request, &|asked| {
+        let answer = self.play(&self.moved(request), &|asked| {
             if asked == cluster
                 && let Some(meanwhile) = meanwhile.take()
             {
@@ -128,7 +133,7 @@ impl World {
             true => CallerThen::Leaves,
             false => CallerThen::Waits,
         };
-        assert!(self.play(request, &leaves).is_none(), "an answer to nobody");
+        assert!(self.play(&self.moved(request), &leaves).is_none(), "an answer to nobody");
     }
 
     /// Waits for something that the filter does without a request.
@@ -171,8 +176,7 @@ impl World {
             headers.push(("x-request-id".into(), id.into()));
         }
         let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-        let target = self.sent_to(&request.target);
-        let shown = FakeStream::new(&request.method, target.as_bytes(), headers, &body);
+        let shown = FakeStream::new(&request.method, request.target.as_bytes(), headers, &body);
         let flow = stream.read_request(&shown);
         let mut is_there = true;
         while let Some(call) = shown.take_call() {
@@ -355,6 +359,10 @@ impl World {
     /// has those of Keycloak.
     pub(crate) fn sent_to(&self, target: &str) -> String {
         if self.moves { paths::moved(target) } else { target.to_owned() }
+    }
+
+    fn moved(&self, request: &Request) -> Request {
+        Request { target: self.sent_to(&request.target), ..request.clone() }
     }
 
     /// Returns a gauge of the filter.
