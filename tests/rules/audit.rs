@@ -271,3 +271,40 @@ fn the_log_has_the_context_only_if_configured() {
     assert!(!world.log().contains("T-personal"));
     assert!(!json!(access_log).to_string().contains("T-personal"));
 }
+
+#[test]
+fn a_spent_token_is_told_to_its_holder_and_raises_an_alarm() {
+    let world = World::start(&Configuration::default());
+    let token = world.mint();
+    let form = with_actor(exchange_form(&token), &PROVIDER_KEY.sign(&actor_claims("agent-7")));
+    assert_eq!(world.exchange(&form).status, 200);
+    let replay = world.send(&portal_request(&token));
+    assert_eq!(replay.refusal(), (400, "invalid_request".into()), "{replay:?}");
+    assert_eq!(replay.member("error_description"), "the subject token was already used");
+    let [created, first, second] = <[Value; 3]>::try_from(world.audit()).unwrap();
+    let alarm = world.alarms().pop().unwrap();
+    let at = (&alarm["mint"]["at_millis"], &alarm["first_exchange"]["at_millis"]);
+    let seconds = at.0.as_u64().unwrap() / 1000;
+    assert!(seconds <= now() && at.0.as_u64() <= at.1.as_u64(), "{alarm}");
+    let expected = json!({
+        "alarm": "subject_token.replayed",
+        "subject_token_id": created["subject_token_id"],
+        "mint": {
+            "caller": "support-backend",
+            "request_id": created["request_id"],
+            "at_millis": at.0,
+        },
+        "first_exchange": {
+            "client_id": "support-console",
+            "actor_id": "agent-7",
+            "request_id": first["request_id"],
+            "jti": first["jti"],
+            "at_millis": at.1,
+        },
+        "second_client_id": "support-portal",
+        "second_request_id": second["request_id"],
+        "revoked": true,
+    });
+    assert_eq!(alarm, expected);
+    assert_eq!(second["subject_token_id"], created["subject_token_id"]);
+}

@@ -26,6 +26,7 @@ mod impersonations;
 #[path = "impersonations/mod.rs"]
 mod impersonations_in_etcd;
 mod key_sets;
+mod leaving;
 mod merged_documents;
 mod mint;
 mod names;

@@ -1,18 +1,14 @@
 //! `remote_jwks` with several workers, and with callers who hang up.
 
-use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use jsonwebtoken::Algorithm;
-use serde_json::json;
 
 use super::{echoing_gateway, expect_unavailable};
-use testkit::configuration::Configuration;
 use testkit::envoy::Envoy;
-use testkit::gateway::{Gateway, in_front_of};
+use testkit::gateway::in_front_of;
 use testkit::http::{Answer, Connection, Request};
 use testkit::keys::Key;
-use testkit::server::Reply;
 use testkit::services::Issuer;
 use testkit::{Findings, wait_for};
 
@@ -38,37 +34,6 @@ fn new_key(kid: &str) -> Key {
 /// Returns something if this request mints over every connection.
 fn all_mint(connections: &mut [Connection], request: &Request) -> Option<()> {
     connections.iter_mut().all(|connection| connection.send(request).status == 201).then_some(())
-}
-
-/// A caller must not be able to prevent a fetch by hanging up: a fetch that a stranger's token
-/// caused goes on, and serves everybody.
-#[test]
-fn a_caller_who_hangs_up_does_not_stop_the_fetch_of_keys() {
-    let gateway = Gateway::lent(&Configuration::default());
-    let (envoy, issuer) = (&gateway.envoy, Issuer::at(gateway.server("keys")));
-    gateway.update(&issuer.only_minters("300s")).unwrap();
-    wait_for("the first key set", || {
-        (gateway.send(&issuer.mint(&issuer.key)).status == 201).then_some(())
-    });
-    envoy.clock().set(AN_INTERVAL);
-    let rotated = new_key("rotated");
-    let (release, held) = mpsc::channel::<()>();
-    let (held, keys) = (Mutex::new(held), json!({"keys": [rotated.public_jwk()]}));
-    issuer.service.answer(move |_| {
-        let _ = held.lock().unwrap().recv();
-        Reply::json(&keys)
-    });
-    let asked = issuer.service.calls();
-    let mut stranger = envoy.connect();
-    stranger.write(&issuer.mint(&new_key("invented")).to_bytes()).unwrap();
-    wait_for("the stranger's fetch", || (issuer.service.calls() > asked).then_some(()));
-    envoy.hang_up(stranger);
-    drop(release);
-    wait_for("the new key", || (envoy.send(&issuer.mint(&rotated)).status == 201).then_some(()));
-    assert_eq!(issuer.service.calls(), asked + 1, "the stranger's fetch brought it");
-    let log = envoy.log();
-    let line = log.lines().find(|line| line.contains("\"caller_gone\":true"));
-    assert!(line.is_some_and(|line| line.contains("\"reason\":\"no_key\"")), "{log}");
 }
 
 #[test]

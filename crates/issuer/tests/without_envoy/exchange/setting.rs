@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::driver::{Answer, Gateway, Request, START};
 use testkit::configuration::{Configuration, jwks, sha256_hex};
-pub(super) use testkit::configuration::{ISSUER, MANAGEMENT, ORDERS, PAYMENTS, SUPPORT};
+pub(super) use testkit::configuration::{ISSUER, MANAGEMENT, ORDERS, SUPPORT};
 pub(super) use testkit::gateway::{ACCESS_TOKEN, EXCHANGE_GRANT};
 use testkit::http::{Form, urlencode};
 use testkit::keys::Key;
