@@ -28,9 +28,12 @@ impl People {
         let own = prefixes.clone().filter(|prefix| name.starts_with(prefix));
         let prefix = own.max_by_key(|prefix| prefix.len()).unwrap_or_default();
         let is_longer = |other: &&str| other.len() > prefix.len() && other.starts_with(prefix);
-        let mut others: Vec<_> = prefixes.filter(is_longer).map(str::to_owned).collect();
-        others.sort_unstable();
-        others.dedup();
+        let mut others: Vec<String> = Vec::new();
+        for other in prefixes.filter(is_longer) {
+            if let Err(place) = others.binary_search_by(|one| (**one).cmp(other)) {
+                others.insert(place, other.to_owned());
+            }
+        }
         Self { prefix: prefix.to_owned(), others }
     }
 
