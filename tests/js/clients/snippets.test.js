@@ -21,6 +21,8 @@ let file;
 function bare(yaml) {
   const config = parse(yaml);
   const [{ filters: [{ typed_config: manager }] }] = config.static_resources.listeners[0].filter_chains;
+  // The listener of browser sessions is another page's.
+  config.static_resources.listeners.length = 1;
   const host = manager.route_config.virtual_hosts.find(({ name }) => name === 'public');
   manager.http_filters = manager.http_filters.slice(-1);
   host.routes = host.routes.slice(-1);
