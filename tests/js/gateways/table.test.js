@@ -28,7 +28,7 @@ for (const [name, paths] of Object.entries(gateways)) {
   test(`the lines move envoy.yaml to the paths of ${name}`, () => {
     const yaml = moved(paths);
     const lines = check(written(name, yaml)).trim().split('\n');
-    assert.match(lines.pop(), /: valid, \d warnings?; the guard stands before 2 of 2 routes to APIs$/);
+    assert.match(lines.pop(), /: valid, \d warnings?; the guard stands before 3 of 3 routes to APIs$/);
     for (const warning of lines) assert.match(warning, /: warning: .* demo's/);
   });
 }
