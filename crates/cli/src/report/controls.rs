@@ -78,7 +78,7 @@ pub(super) const CONTROLS: [Control; 21] = [
         "alarms for a replay and break glass, metrics, detections",
         "somebody who answers them"),
     control(["ISO 27001", "A.5.15"], &[Could],
-        "one configuration says who may act as whom; its digest is in every line",
+        "one configuration says who may act as whom",
         "the policy behind it"),
     control(["ISO 27001", "A.5.16"], &[Did],
         "each impersonation names the person who acts, the user, the backend and the client",
