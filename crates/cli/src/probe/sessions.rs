@@ -235,22 +235,22 @@ impl Hosts<'_> {
                 fields.extend(named.then_some(("origin", origin)));
                 (method, fields)
             };
+            let end = "/.impersonation/end";
             let mut socket: Fields<'_> = UPGRADE.to_vec();
             socket.push(("origin", origin));
-            let old = |method| (method, vec![("origin", origin)]);
+            let from_old = (Method::POST, vec![("origin", origin)]);
             #[rustfmt::skip]
             let attacks = [
-                ("posts no form",        from(Method::POST, "navigate", "document", true)),
-                ("fetches nothing",      from(Method::POST, "cors", "empty", true)),
-                ("shows no image",       from(Method::GET, "no-cors", "image", false)),
-                ("frames nothing",       from(Method::GET, "navigate", "iframe", false)),
-                ("sends no beacon",      from(Method::POST, "no-cors", "empty", true)),
-                ("opens no WebSocket",   (Method::GET, socket)),
-                ("posts nothing from an old browser", old(Method::POST)),
-                ("ends no session",      from(Method::POST, "no-cors", "empty", true)),
+                ("posts no form",        read, from(Method::POST, "navigate", "document", true)),
+                ("fetches nothing",      read, from(Method::POST, "cors", "empty", true)),
+                ("shows no image",       read, from(Method::GET, "no-cors", "image", false)),
+                ("frames nothing",       read, from(Method::GET, "navigate", "iframe", false)),
+                ("sends no beacon",      read, from(Method::POST, "no-cors", "empty", true)),
+                ("opens no WebSocket",   read, (Method::GET, socket)),
+                ("posts nothing from an old browser", read, from_old),
+                ("ends no session",      end,  from(Method::POST, "no-cors", "empty", true)),
             ];
-            for (what, (method, mut fields)) in attacks {
-                let path = if what.starts_with("ends") { "/.impersonation/end" } else { read };
+            for (what, path, (method, mut fields)) in attacks {
                 fields.push(("cookie", &*session.cookie));
                 let answer = self.send(&at, &session.host, (method, path), &fields, None)?;
                 add(&format!("{who} {what}"), has_status(&answer, &[401, 403]));
