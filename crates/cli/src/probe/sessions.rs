@@ -3,6 +3,7 @@
 //! A browser sends the cookie of a session along whatever page asks, so each attack here is a
 //! request with the right cookie and the wrong origin, as a browser would send it.
 
+use impersonation_core::browser_session::COOKIE;
 use ureq::http::{Method, Request, request::Builder};
 
 use super::answer::{Answer, Reading};
@@ -12,7 +13,6 @@ use super::settings::SessionSettings;
 use crate::Failure;
 use crate::http::Base;
 
-const COOKIE: &str = "__Host-impersonation";
 const ATTRIBUTES: [&str; 4] = ["Path=/", "Secure", "HttpOnly", "SameSite=Strict"];
 const STRANGER: &str = "https://probe.invalid";
 

@@ -4,7 +4,7 @@
 //! from no other host, and with TLS only (RFC 6265bis §4.1.3.2).
 
 /// The name of the cookie.
-pub(crate) const COOKIE: &str = "__Host-impersonation";
+pub const COOKIE: &str = "__Host-impersonation";
 
 /// The longest access token, in bytes. A browser drops a cookie of which name and value have more
 /// than 4096 bytes, and tells nobody.

@@ -15,7 +15,7 @@ mod cookie;
 
 use cookie::{is_token, pairs, value};
 
-pub use cookie::{LONGEST_TOKEN, expired, holding};
+pub use cookie::{COOKIE, LONGEST_TOKEN, expired, holding};
 
 /// The header fields that decide about a request of a browser session. A field that comes twice is
 /// one with a comma between, and equals no good value.

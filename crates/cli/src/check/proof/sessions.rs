@@ -5,6 +5,8 @@
 //! request may name another token or another user, and no route on the sessions' hosts may lead to
 //! the application past the guard.
 
+use impersonation_core::browser_session::COOKIE;
+
 use super::super::findings::Doubt;
 use super::super::guard::Guard;
 use super::super::jwt_authn::as_audience;
@@ -17,7 +19,6 @@ use super::filters::{Around, HARMLESS, HEADER_MUTATION};
 use super::reasons::{Reason, problem, warning};
 
 const HEADER_TO_METADATA: &str = "envoy.extensions.filters.http.header_to_metadata.v3.Config";
-const COOKIE: &str = "__Host-impersonation";
 const NAMESPACE: &str = "impersonation";
 const KEY: &str = "cookie";
 const BEARER: &str = "Bearer %DYNAMIC_METADATA(impersonation:cookie)%";
