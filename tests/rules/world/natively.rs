@@ -20,17 +20,6 @@ use testkit::http::{Answer, Body, Request};
 use testkit::paths;
 use testkit::server::{self, Fault, Received, Server, as_asked};
 
-/// A page of one line, as the build makes it: the beginning of a gzip file with `<p>page</p>` in a
-/// stored block. The banner is one line, too.
-const PAGE: BuiltPage = BuiltPage {
-    gzip: b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\0\x0c\0\xf3\xff<p>page</p>\n",
-    manifest: r#"{"crc32": 1900388924, "length": 12, "headers": {
-        "content-type": "text/html; charset=utf-8",
-        "content-security-policy": "default-src 'none'"
-    }}"#,
-    banner: b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\x01\n\0\xf5\xff// banner\n\x81,Xh\n\0\0\0",
-};
-
 #[derive(PartialEq, Eq)]
 enum CallerThen {
     Waits,
@@ -398,7 +387,8 @@ fn text(value: &[u8]) -> String {
 
 fn configured(host: &FakeHost, configuration: &Configuration) -> Result<Rc<Service>, String> {
     let bytes = configuration.0.to_string().into_bytes();
-    let service = Service::configure(&bytes, &|_| None, host.now(), None, Some(PAGE));
+    let service =
+        Service::configure(&bytes, &|_| None, host.now(), None, Some(BuiltPage::ONE_LINE));
     let service = service.map_err(|error| error.to_string())?;
     service.introduce(host);
     Ok(Rc::new(service))

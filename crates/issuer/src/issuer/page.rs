@@ -33,6 +33,19 @@ pub struct BuiltPage {
     pub banner: &'static [u8],
 }
 
+#[cfg(any(test, feature = "fakes"))]
+impl BuiltPage {
+    /// A page of one line, `<p>page</p>`, in a stored block. The banner is one line, too.
+    pub const ONE_LINE: Self = Self {
+        gzip: b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\0\x0c\0\xf3\xff<p>page</p>\n",
+        manifest: r#"{"crc32": 1900388924, "length": 12, "headers": {
+            "content-type": "text/html; charset=utf-8",
+            "content-security-policy": "default-src 'none'"
+        }}"#,
+        banner: b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\x01\n\0\xf5\xff// banner\n\x81,Xh\n\0\0\0",
+    };
+}
+
 #[derive(Deserialize)]
 struct Manifest<'m> {
     crc32: u32,

@@ -16,17 +16,6 @@ use impersonation_issuer::issuer::{BuiltPage, Service};
 use impersonation_issuer::stream::{Flow, Stream};
 use serde_json::Value;
 
-/// A page of one line, as the build makes it: the beginning of a gzip file with `<p>page</p>` in a
-/// stored block.
-pub(crate) const PAGE: BuiltPage = BuiltPage {
-    gzip: b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\0\x0c\0\xf3\xff<p>page</p>\n",
-    manifest: r#"{"crc32": 1900388924, "length": 12, "headers": {
-        "content-type": "text/html; charset=utf-8",
-        "content-security-policy": "default-src 'none'"
-    }}"#,
-    banner: b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\x01\n\0\xf5\xff// banner\n\x81,Xh\n\0\0\0",
-};
-
 /// A request as it reaches Envoy.
 #[derive(Clone)]
 pub(crate) struct Request {
@@ -110,7 +99,8 @@ impl Gateway {
         crypto: Option<Box<dyn NativeCrypto>>,
     ) -> Self {
         let bytes = configuration.to_string().into_bytes();
-        let service = Service::configure(&bytes, &|_| None, world.now(), crypto, Some(PAGE));
+        let service =
+            Service::configure(&bytes, &|_| None, world.now(), crypto, Some(BuiltPage::ONE_LINE));
         let service = service.unwrap_or_else(|error| panic!("{error}"));
         service.create_tables(&**world);
         world.has_begun();

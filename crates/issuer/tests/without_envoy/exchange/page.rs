@@ -1,12 +1,12 @@
 //! The page of live impersonations, as a stream answers with it. The tests use a page of one line;
 //! `tests/js/console` reads the real one.
 
-use impersonation_issuer::issuer::Service;
+use impersonation_issuer::issuer::{BuiltPage, Service};
 use impersonation_issuer::stream::Flow;
 use serde_json::{Value, json};
 
 use super::setting::{ISSUER, configuration, configured};
-use crate::driver::{FakeStream, Gateway, PAGE, START, Sent};
+use crate::driver::{FakeStream, Gateway, START, Sent};
 
 const PATH: &str = "/impersonations/";
 
@@ -42,7 +42,7 @@ fn the_page_has_the_header_fields_of_its_build_and_ends_with_its_configuration()
             assert_eq!(field(&page, "content-security-policy"), ["default-src 'none'"]);
             assert_eq!(field(&page, "content-encoding"), ["gzip"]);
             assert_eq!(field(&page, "vary"), ["accept-encoding"]);
-            let end = page.body.strip_prefix(PAGE.gzip).unwrap();
+            let end = page.body.strip_prefix(BuiltPage::ONE_LINE.gzip).unwrap();
             let (json, trailer) = element(end);
             let expected = json!({
                 "issuer": ISSUER,
@@ -76,7 +76,7 @@ fn the_page_and_what_it_names_move_with_the_paths() {
     assert!(ask(&gateway, "GET", PATH, &[]).is_none());
     assert!(ask(&gateway, "GET", "/oncall", &[]).is_none());
     let page = ask(&gateway, "GET", "/tenant-a/oncall", &[]).unwrap();
-    let (json, _) = element(page.body.strip_prefix(PAGE.gzip).unwrap());
+    let (json, _) = element(page.body.strip_prefix(BuiltPage::ONE_LINE.gzip).unwrap());
     assert_eq!(json["impersonations"], "/tenant-a/support/list");
     assert_eq!(json["discovery"], "/tenant-a/oidc/.well-known/openid-configuration");
     assert_eq!(json["resource"], "https://auth.example.com/api");
