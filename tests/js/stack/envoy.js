@@ -17,15 +17,16 @@ export const PORTS = { public: 10000, admin: 9901, metrics: 9902, gateway: 9000,
 
 /**
  * Returns envoy.yaml with other ports, wherever one occurs: issuer and resources are addresses,
- * too. A missing port is replaced by any free one, those of APIs and shop by the gateway's. That of
- * the support console stays. `listener` is for one of several Envoys with the same address.
+ * too. A missing port is replaced by any free one, that of the APIs by the gateway's, and that of the
+ * shop by that of the APIs. That of the support console stays. `listener` is for one of several
+ * Envoys with the same address.
  * Callouts get more time: on a busy machine the gateway is slow, and that is not what a test is
  * about.
  */
 export function configOn(ports, yaml = readFileSync(CONFIG, 'utf8')) {
   if (ports.listener) yaml = yaml.replaceAll(`port_value: ${PORTS.public}}`, `port_value: ${ports.listener}}`);
   for (const [name, port] of Object.entries(PORTS)) {
-    const other = ports[name] ?? { apis: ports.gateway, shop: ports.gateway, console: port }[name] ?? 0;
+    const other = ports[name] ?? { apis: ports.gateway, shop: ports.apis ?? ports.gateway, console: port }[name] ?? 0;
     yaml = yaml.replaceAll(new RegExp(`(127\\.0\\.0\\.1|\\blocalhost):${port}\\b`, 'g'), `$1:${other}`);
     yaml = yaml.replaceAll(`port_value: ${port}}`, `port_value: ${other}}`);
   }
