@@ -17,8 +17,8 @@ export const PORTS = { public: 10000, admin: 9901, metrics: 9902, gateway: 9000,
 
 /**
  * Returns envoy.yaml with other ports, wherever one occurs: issuer and resources are addresses,
- * too. A missing port is replaced by any free one, that of the APIs by the gateway's, and the shop's
- * by that of the APIs. That of the support console stays. `listener` is for one of several Envoys
+ * too. A missing port is replaced by any free one, that of the APIs by the gateway's, and that of
+ * the shop by the APIs'. That of the support console stays. `listener` is for one of several Envoys
  * with the same address.
  * Callouts get more time: on a busy machine the gateway is slow, and that is not what a test is
  * about.
