@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
-use super::event::{Class, Event, Roles};
+use super::event::{Event, Roles};
 
 const VERSION: &str = "9.0.0";
 
@@ -25,9 +25,7 @@ pub(super) fn event(mut event: Event) -> Map<String, Value> {
     if !event.is_alarm {
         set("event.outcome", Some(if event.has_failed { "failure" } else { "success" }.into()));
     }
-    let is_call = event.row.class == Class::ApiActivity;
-    let dataset = if is_call { "impersonation.access" } else { "impersonation.audit" };
-    set("event.dataset", Some(dataset.into()));
+    set("event.dataset", Some(event.row.dataset().into()));
     set("event.module", Some("impersonation".into()));
     let user = match event.row.roles {
         Roles::ActsAs => "user.effective.id",

@@ -42,6 +42,16 @@ pub(super) struct Row {
     pub(super) roles: Roles,
 }
 
+impl Row {
+    /// `event.dataset` of ECS.
+    pub(super) fn dataset(&self) -> &'static str {
+        match self.class {
+            Class::ApiActivity => "impersonation.access",
+            _ => "impersonation.audit",
+        }
+    }
+}
+
 const fn row(
     name: &'static str,
     [categories, types]: [&'static [&'static str]; 2],

@@ -3,7 +3,7 @@
 
 use testkit::generated::{between, hold};
 
-use super::event::{ALARMS, Class, EVENTS, Roles, Row};
+use super::event::{ALARMS, EVENTS, Roles, Row};
 use crate::logs::line::FAMILIES;
 
 /// The language of a shipper, and the marks around the generated parts of its file.
@@ -20,8 +20,9 @@ fn quoted(texts: &[&str]) -> String {
     texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ")
 }
 
+/// Returns the dataset without `impersonation.`, which the programs put before it.
 fn dataset(row: &Row) -> &'static str {
-    if row.class == Class::ApiActivity { "access" } else { "audit" }
+    row.dataset().trim_start_matches("impersonation.")
 }
 
 const VRL: Language = Language {
