@@ -124,7 +124,7 @@ test('another folder yields the same bytes', { timeout: 90 * MINUTES }, (context
   const tracked = run('git', ['ls-files', '-z', '--cached', '--others', '--exclude-standard'], { cwd: ROOT }).split('\0').filter(Boolean);
   for (const name of tracked) {
     mkdirSync(dirname(`${tree}/${name}`), { recursive: true });
-    cpSync(`${ROOT}${name}`, `${tree}/${name}`);
+    cpSync(`${ROOT}${name}`, `${tree}/${name}`, { verbatimSymlinks: true });
   }
   // The compilers and the sources of the crates are the same, in another folder.
   mkdirSync(`${tree}/target`);
